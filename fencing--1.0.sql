@@ -1,0 +1,324 @@
+/* fencing--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION fencing CASCADE" to load this file. \quit
+
+--
+-- Every answer of every part is a word of this type, so that a misspelt word
+-- in an application is an error and not a branch that is never taken.
+--
+CREATE TYPE fencing_outcome AS ENUM (
+	'committed', 'replayed', 'conflict', 'stale', 'pruned', 'denied', 'failed',
+	'acquired', 'renewed', 'held', 'lost', 'released',
+	'advanced', 'current');
+
+COMMENT ON TYPE fencing_outcome IS
+'the closed set of answers that the fencing functions give; an answer is not an error, the transaction stays usable';
+
+--
+-- State.  The schema must be new: CREATE SCHEMA fails if somebody prepared one
+-- of that name with objects of his own in it.  No application role gets any
+-- privilege on a table here; the functions reach them by the table access
+-- method, or as their owner.  "USING heap" because they do rely on heap.
+--
+CREATE SCHEMA fencing;
+
+COMMENT ON SCHEMA fencing IS
+'state of the extension fencing, and its views for people and monitoring; applications use the functions fencing_* only';
+
+CREATE TABLE fencing.floor (
+	sysid bigint NOT NULL,
+	dboid oid NOT NULL,
+	reloid oid NOT NULL,
+	tli bigint NOT NULL,
+	epoch bigint NOT NULL,
+	floor bigint NOT NULL,
+	PRIMARY KEY (sysid, dboid, reloid)
+) USING heap WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+
+COMMENT ON TABLE fencing.floor IS
+'where this database has been: one row per identity (system identifier, database, this table) with the epoch that it reached and the floor below which no token is issued again';
+COMMENT ON COLUMN fencing.floor.sysid IS 'system identifier of the cluster that wrote the row';
+COMMENT ON COLUMN fencing.floor.dboid IS 'OID of the database that wrote the row';
+COMMENT ON COLUMN fencing.floor.reloid IS 'OID of fencing.floor itself when the row was written';
+COMMENT ON COLUMN fencing.floor.tli IS 'WAL timeline on which the epoch was reached';
+COMMENT ON COLUMN fencing.floor.epoch IS 'epoch; tokens up to epoch * 2^36 are of the past';
+COMMENT ON COLUMN fencing.floor.floor IS 'highest token of a forgotten job';
+
+CREATE TABLE fencing.fences (
+	job_key text COLLATE "C" NOT NULL PRIMARY KEY,
+	token bigint NOT NULL,
+	purged_through bigint NOT NULL,
+	external boolean NOT NULL
+) USING heap WITH (fillfactor = 80);
+
+COMMENT ON TABLE fencing.fences IS 'the highest token issued per job; for ever, heartbeats do not touch it';
+COMMENT ON COLUMN fencing.fences.job_key IS 'the job, 1 to 512 bytes, compared byte by byte';
+COMMENT ON COLUMN fencing.fences.token IS 'the highest token issued (external job: announced)';
+COMMENT ON COLUMN fencing.fences.purged_through IS 'receipts of tokens up to this one may have been purged';
+COMMENT ON COLUMN fencing.fences.external IS 'whether the tokens are issued elsewhere and announced by fencing_advance()';
+
+-- Nothing but the key is indexed, so that renewals stay heap-only updates.
+CREATE TABLE fencing.leases (
+	job_key text COLLATE "C" NOT NULL PRIMARY KEY,
+	owner uuid NOT NULL,
+	token bigint NOT NULL,
+	lease_until timestamptz NOT NULL
+) USING heap WITH (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.05);
+
+COMMENT ON TABLE fencing.leases IS 'the part of a job that heartbeats rewrite: who holds it, and until when';
+COMMENT ON COLUMN fencing.leases.job_key IS 'the job';
+COMMENT ON COLUMN fencing.leases.owner IS 'one execution of a worker, not a host';
+COMMENT ON COLUMN fencing.leases.token IS 'the token that was issued with the lease';
+COMMENT ON COLUMN fencing.leases.lease_until IS 'end of the lease by the clock of the server; -infinity when released';
+
+CREATE TABLE fencing.receipts (
+	job_key text COLLATE "C" NOT NULL,
+	token bigint NOT NULL,
+	step text COLLATE "C" NOT NULL,
+	digest bytea NOT NULL,
+	digest_version integer NOT NULL,
+	result jsonb,
+	committed_at timestamptz NOT NULL,
+	PRIMARY KEY (job_key, token, step)
+) USING heap;
+
+COMMENT ON TABLE fencing.receipts IS 'what has been committed under which token: never updated, deleted by purge and forget only';
+COMMENT ON COLUMN fencing.receipts.job_key IS 'the job';
+COMMENT ON COLUMN fencing.receipts.token IS 'the token it was committed with';
+COMMENT ON COLUMN fencing.receipts.step IS 'name of the chunk for jobs that commit in several';
+COMMENT ON COLUMN fencing.receipts.digest IS 'digest of the payload';
+COMMENT ON COLUMN fencing.receipts.digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.receipts.result IS 'first row that the statement returned';
+COMMENT ON COLUMN fencing.receipts.committed_at IS 'clock of the server under the lock of the fence';
+
+CREATE TABLE fencing.revocations (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	job_key text COLLATE "C" NOT NULL,
+	token bigint NOT NULL,
+	reason text NOT NULL,
+	revoked_by name NOT NULL,
+	client_addr inet,
+	revoked_at timestamptz NOT NULL
+) USING heap;
+
+COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, and why';
+COMMENT ON COLUMN fencing.revocations.id IS 'number of the entry; gaps are possible';
+COMMENT ON COLUMN fencing.revocations.job_key IS 'the job';
+COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale';
+COMMENT ON COLUMN fencing.revocations.reason IS 'as given to fencing_revoke()';
+COMMENT ON COLUMN fencing.revocations.revoked_by IS 'session_user';
+COMMENT ON COLUMN fencing.revocations.client_addr IS 'address of the client, NULL for a Unix-domain socket';
+COMMENT ON COLUMN fencing.revocations.revoked_at IS 'clock of the server under the lock of the fence';
+
+COMMENT ON SEQUENCE fencing.revocations_id_seq IS 'numbers of fencing.revocations';
+
+-- By name, not OID: it must survive a restore, and an upgrade grants from it.
+CREATE TABLE fencing.grants (
+	role name NOT NULL,
+	access text NOT NULL,
+	PRIMARY KEY (role, access)
+) USING heap;
+
+COMMENT ON TABLE fencing.grants IS 'which role has which kind of access; written by fencing_grant() and fencing_ungrant()';
+COMMENT ON COLUMN fencing.grants.role IS 'name of the role';
+COMMENT ON COLUMN fencing.grants.access IS 'kind of access, as in fencing_grant()';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.receipts', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revocations', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revocations_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.grants', '');
+
+-- The one row that the script may insert: its key is this installation's
+-- identity, so the rows of a restored dump never collide with it.  The WAL
+-- insertion timeline comes from the name of the WAL file: pg_control lags.
+INSERT INTO fencing.floor (sysid, dboid, reloid, tli, epoch, floor)
+SELECT s.system_identifier, d.oid, 'fencing.floor'::pg_catalog.regclass,
+	('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
+	0, 0
+FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+
+--
+-- Canonical form and digests
+--
+CREATE FUNCTION fencing_canonical(payload jsonb, digest_version integer DEFAULT 1)
+RETURNS text
+AS 'MODULE_PATHNAME', 'fencing_canonical'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing_canonical(jsonb, integer) IS
+'canonical text of a document: RFC 8785 (JCS) with numbers kept exact. Equal as jsonb means equal text. Errors: LF002 unknown version, 54000 nested deeper than 512, 22023 not a finite number, 0A000 database not in UTF8';
+
+CREATE FUNCTION fencing_digest(payload jsonb, digest_version integer DEFAULT 1)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'fencing_digest'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing_digest(jsonb, integer) IS
+'SHA-256 over the canonical text of a document, 32 bytes. Errors as fencing_canonical()';
+
+--
+-- Leases and fences
+--
+CREATE FUNCTION fencing_acquire(job_key text, owner uuid, ttl interval DEFAULT '30 seconds',
+	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
+	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+AS 'MODULE_PATHNAME', 'fencing_acquire'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_acquire(text, uuid, interval) IS
+'takes the lease of a job: acquired (a new, higher token), renewed (the same owner has it already: the same token) or held (somebody else has it, or it is busy; try again after retry_after_ms). Never waits. Count safe_for_ms, in milliseconds, from just before the call was sent. The token counts once the transaction has committed. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds',
+	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
+	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+AS 'MODULE_PATHNAME', 'fencing_renew'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_renew(text, uuid, bigint, interval) IS
+'heartbeat: renewed if the lease is this owner''s with this token and nobody has superseded or released it, also when it has expired; otherwise lost, and nothing is changed. Does not wait for a commit. Call it in a transaction of its own. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_release(job_key text, owner uuid, token bigint,
+	OUT outcome fencing_outcome)
+AS 'MODULE_PATHNAME', 'fencing_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_release(text, uuid, bigint) IS
+'ends the lease now: released (also the second time) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_revoke(job_key text, reason text,
+	OUT token bigint)
+AS 'MODULE_PATHNAME', 'fencing_revoke'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_revoke(text, text) IS
+'for administrators: moves the fence of a job, so that its holder is stale at once, records who did it and why, and returns the fence. Waits for a commit in flight. Stops an execution, not an owner, who may acquire again. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001 unknown job';
+
+CREATE FUNCTION fencing_advance(job_key text, token bigint,
+	OUT outcome fencing_outcome, OUT fence bigint)
+AS 'MODULE_PATHNAME', 'fencing_advance'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_advance(text, bigint) IS
+'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_forget(job_key text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_forget'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_forget(text) IS
+'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
+
+--
+-- Fenced commit
+--
+CREATE FUNCTION fencing_commit(job_key text, token bigint, payload jsonb,
+	statement text DEFAULT NULL, step text DEFAULT '',
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
+	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
+	OUT fence bigint, OUT error jsonb)
+AS 'MODULE_PATHNAME', 'fencing_commit'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) IS
+'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
+
+CREATE FUNCTION fencing_receipt(job_key text, token bigint, step text DEFAULT '',
+	OUT digest bytea, OUT digest_version integer, OUT result jsonb, OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_receipt'
+LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
+
+COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
+'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
+
+--
+-- Access
+--
+CREATE FUNCTION fencing_grant(role regrole, access text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_grant'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_grant(regrole, text) IS
+'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin. Errors: 22004, 22023';
+
+CREATE FUNCTION fencing_ungrant(role regrole, access text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_ungrant'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_ungrant(regrole, text) IS
+'takes back what fencing_grant() gave; functions that another kind of access gives the role too stay. Errors: 22004, 22023';
+
+--
+-- Views for people and monitoring
+--
+CREATE FUNCTION fencing.epoch_start()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'fencing_epoch_start'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.epoch_start() IS
+'the token at and below which every token of a job with leases is of a former epoch. Errors: 55000 the database is behind its own timeline';
+
+CREATE FUNCTION fencing.statement_cache(OUT capacity integer, OUT entries integer,
+	OUT hits bigint, OUT misses bigint, OUT evictions bigint)
+AS 'MODULE_PATHNAME', 'fencing_statement_cache'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION fencing.statement_cache() IS
+'how the plans kept for the statements of this backend do: places, places in use, look-ups that found a plan, that did not, and plans that gave way to another';
+
+CREATE VIEW fencing.lease_status AS
+SELECT l.job_key, l.token, l.owner, l.lease_until, s.live,
+	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining
+FROM (SELECT pg_catalog.clock_timestamp() AS now, fencing.epoch_start() AS epoch_start OFFSET 0) c
+CROSS JOIN fencing.leases l
+LEFT JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) l.job_key
+CROSS JOIN LATERAL (SELECT COALESCE(c.now OPERATOR(pg_catalog.<) l.lease_until
+	AND l.token OPERATOR(pg_catalog.=) f.token
+	AND l.token OPERATOR(pg_catalog.>) c.epoch_start, false) AS live) s;
+
+COMMENT ON VIEW fencing.lease_status IS 'who holds which job, and for how long; readable by pg_monitor';
+COMMENT ON COLUMN fencing.lease_status.job_key IS 'the job';
+COMMENT ON COLUMN fencing.lease_status.token IS 'the token that was issued with the lease';
+COMMENT ON COLUMN fencing.lease_status.owner IS 'the execution that holds or held it';
+COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; -infinity when released';
+COMMENT ON COLUMN fencing.lease_status.live IS 'not ended, not superseded, not of a former epoch';
+COMMENT ON COLUMN fencing.lease_status.remaining IS 'rest of a live lease';
+
+CREATE VIEW fencing.receipt_log AS
+SELECT r.job_key, r.token, r.step, r.digest_version, r.committed_at
+FROM fencing.receipts r;
+
+COMMENT ON VIEW fencing.receipt_log IS 'what has been committed, without contents; readable by pg_monitor';
+COMMENT ON COLUMN fencing.receipt_log.job_key IS 'the job';
+COMMENT ON COLUMN fencing.receipt_log.token IS 'the token it was committed with';
+COMMENT ON COLUMN fencing.receipt_log.step IS 'name of the chunk';
+COMMENT ON COLUMN fencing.receipt_log.digest_version IS 'version of the canonical form and hash';
+COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under the lock of the fence';
+
+GRANT USAGE ON SCHEMA fencing TO pg_monitor;
+GRANT SELECT ON fencing.lease_status, fencing.receipt_log TO pg_monitor;
+
+-- Tokens and receipts decide what happens to business data: only the pure
+-- functions are for everybody.
+REVOKE EXECUTE ON FUNCTION fencing_acquire(text, uuid, interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_renew(text, uuid, bigint, interval) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_release(text, uuid, bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_revoke(text, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_advance(text, bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_forget(text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_receipt(text, bigint, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_grant(regrole, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing_ungrant(regrole, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing.epoch_start() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fencing.statement_cache() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.statement_cache() TO pg_monitor;

@@ -1,0 +1,263 @@
+/*-------------------------------------------------------------------------
+ *
+ * access.c
+ *	  Who may call which functions.
+ *
+ * fencing.grants keeps what was granted, by name of the role.  After each
+ * change the role's EXECUTE privileges on our functions are set anew from it,
+ * as an upgrade will do for new functions.
+ *
+ * Locks: ShareRowExclusiveLock on fencing.grants, so that two changes of one
+ * role do not meet in pg_proc.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/parsenodes.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#define ACCESS_CLIENT		(1 << 0)
+#define ACCESS_RELAY		(1 << 1)
+#define ACCESS_TARGET		(1 << 2)
+#define ACCESS_PUBLISHER	(1 << 3)
+#define ACCESS_EXTERNAL		(1 << 4)
+#define ACCESS_ADMIN		(1 << 5)
+
+typedef struct AccessKind
+{
+	const char *name;
+	int			bit;
+} AccessKind;
+
+static const AccessKind access_kinds[] = {
+	{"client", ACCESS_CLIENT},
+	{"relay", ACCESS_RELAY},
+	{"target", ACCESS_TARGET},
+	{"publisher", ACCESS_PUBLISHER},
+	{"external", ACCESS_EXTERNAL},
+	{"admin", ACCESS_ADMIN}
+};
+
+/* Every function that is not for everybody; admin has them all. */
+static const AccessKind functions[] = {
+	{"fencing_acquire", ACCESS_CLIENT | ACCESS_RELAY},
+	{"fencing_renew", ACCESS_CLIENT | ACCESS_RELAY},
+	{"fencing_release", ACCESS_CLIENT | ACCESS_RELAY},
+	{"fencing_commit", ACCESS_CLIENT},
+	{"fencing_receipt", ACCESS_CLIENT},
+	{"fencing_advance", ACCESS_EXTERNAL},
+	{"fencing_revoke", 0},
+	{"fencing_forget", 0},
+	{"fencing_grant", 0},
+	{"fencing_ungrant", 0}
+};
+
+static void change_access(FunctionCallInfo fcinfo, bool grant);
+static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
+static int	granted_access(Relation grants, const char *role, Snapshot snapshot);
+static void set_privileges(Oid namespace, const char *role, int access, Oid owner);
+static List *functions_of(Oid namespace, int access);
+static void execute_grant(bool is_grant, const char *role, List *objects, Oid owner);
+
+PG_FUNCTION_INFO_V1(fencing_grant);
+PG_FUNCTION_INFO_V1(fencing_ungrant);
+
+/*
+ * fencing_grant(role regrole, access text) → void
+ */
+Datum
+fencing_grant(PG_FUNCTION_ARGS)
+{
+	change_access(fcinfo, true);
+	PG_RETURN_VOID();
+}
+
+/*
+ * fencing_ungrant(role regrole, access text) → void
+ */
+Datum
+fencing_ungrant(PG_FUNCTION_ARGS)
+{
+	change_access(fcinfo, false);
+	PG_RETURN_VOID();
+}
+
+static void
+change_access(FunctionCallInfo fcinfo, bool grant)
+{
+	Oid			roleid;
+	char	   *role;
+	const AccessKind *access;
+	Relation	grants;
+	Snapshot	snapshot;
+	HeapTuple	row;
+	NameData	rolename;
+	Datum		values[Natts_grants];
+	bool		nulls[Natts_grants] = {false};
+
+	fencing_refuse_null(fcinfo, 0, "role");
+	roleid = PG_GETARG_OID(0);
+	access = arg_access(fcinfo, 1, "access");
+	role = OidIsValid(roleid) ? GetUserNameFromId(roleid, true) : NULL;
+	if (role == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("role must be an existing role")));
+
+	PreventCommandIfReadOnly(grant ? "fencing_grant()" : "fencing_ungrant()");
+	PreventCommandIfParallelMode(grant ? "fencing_grant()" : "fencing_ungrant()");
+
+	grants = fencing_open(FENCING_GRANTS, ShareRowExclusiveLock);
+	namestrcpy(&rolename, role);
+	values[Anum_grants_role - 1] = NameGetDatum(&rolename);
+	values[Anum_grants_access - 1] = CStringGetTextDatum(access->name);
+
+	snapshot = fencing_fresh_snapshot();
+	row = fencing_find(grants, 2, values, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (grant && row == NULL)
+		fencing_insert(grants, values, nulls);
+	else if (!grant && row != NULL)
+		fencing_delete(grants, row);
+
+	snapshot = fencing_fresh_snapshot();
+	set_privileges(get_func_namespace(fcinfo->flinfo->fn_oid), role,
+				   granted_access(grants, role, snapshot), grants->rd_rel->relowner);
+	UnregisterSnapshot(snapshot);
+	table_close(grants, NoLock);
+}
+
+static const AccessKind *
+arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	char	   *value;
+
+	fencing_refuse_null(fcinfo, argno, name);
+	value = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	for (size_t i = 0; i < lengthof(access_kinds); i++)
+	{
+		if (strcmp(access_kinds[i].name, value) == 0)
+			return &access_kinds[i];
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized %s: \"%s\"", name, value),
+			 errhint("Available values: client, relay, target, publisher, external, admin.")));
+	return NULL;				/* keep compiler quiet */
+}
+
+/* All that a role has, as bits. */
+static int
+granted_access(Relation grants, const char *role, Snapshot snapshot)
+{
+	int			access = 0;
+	ListCell   *lc;
+
+	foreach(lc, fencing_scan_all(grants, snapshot))
+	{
+		HeapTuple	row = (HeapTuple) lfirst(lc);
+		char	   *name = TextDatumGetCString(fencing_get(grants, row, Anum_grants_access));
+
+		if (strcmp(NameStr(*DatumGetName(fencing_get(grants, row, Anum_grants_role))), role) != 0)
+			continue;
+		for (size_t i = 0; i < lengthof(access_kinds); i++)
+		{
+			if (strcmp(access_kinds[i].name, name) == 0)
+				access |= access_kinds[i].bit;
+		}
+	}
+	return access;
+}
+
+/* Takes all privileges on our functions from the role, then gives what is due. */
+static void
+set_privileges(Oid namespace, const char *role, int access, Oid owner)
+{
+	List	   *granted = functions_of(namespace, access);
+
+	execute_grant(false, role, functions_of(namespace, ACCESS_ADMIN), owner);
+	if (granted != NIL)
+		execute_grant(true, role, granted, owner);
+}
+
+/* The functions of these kinds of access, as GRANT names them. */
+static List *
+functions_of(Oid namespace, int access)
+{
+	List	   *objects = NIL;
+
+	for (size_t i = 0; i < lengthof(functions); i++)
+	{
+		CatCList   *candidates;
+
+		if ((access & (functions[i].bit | ACCESS_ADMIN)) == 0)
+			continue;
+
+		candidates = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(functions[i].name));
+		for (int j = 0; j < candidates->n_members; j++)
+		{
+			Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(&candidates->members[j]->tuple);
+			ObjectWithArgs *object;
+
+			/* a stranger may have a function of this name, with other arguments */
+			if (proc->pronamespace != namespace ||
+				!OidIsValid(getExtensionOfObject(ProcedureRelationId, proc->oid)))
+				continue;
+
+			object = makeNode(ObjectWithArgs);
+			object->objname = list_make2(makeString(get_namespace_name(namespace)),
+										 makeString(pstrdup(functions[i].name)));
+			for (int k = 0; k < proc->pronargs; k++)
+				object->objargs = lappend(object->objargs,
+										  makeTypeNameFromOid(proc->proargtypes.values[k], -1));
+			objects = lappend(objects, object);
+		}
+		ReleaseSysCacheList(candidates);
+	}
+	return objects;
+}
+
+/* GRANT or REVOKE ALL ON FUNCTION objects TO or FROM role, as their owner. */
+static void
+execute_grant(bool is_grant, const char *role, List *objects, Oid owner)
+{
+	GrantStmt  *stmt = makeNode(GrantStmt);
+	RoleSpec   *grantee = makeNode(RoleSpec);
+	Oid			saved_user;
+	int			saved_context;
+
+	grantee->roletype = ROLESPEC_CSTRING;
+	grantee->rolename = pstrdup(role);
+	grantee->location = -1;
+
+	stmt->is_grant = is_grant;
+	stmt->targtype = ACL_TARGET_OBJECT;
+	stmt->objtype = OBJECT_FUNCTION;
+	stmt->objects = objects;
+	stmt->privileges = NIL;		/* all */
+	stmt->grantees = list_make1(grantee);
+	stmt->behavior = DROP_RESTRICT;
+
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_NOFORCE_RLS);
+	ExecuteGrantStmt(stmt);
+	SetUserIdAndSecContext(saved_user, saved_context);
+	CommandCounterIncrement();
+}

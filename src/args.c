@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * args.c
+ *	  Arguments in, answers out: what all SQL functions of ours share.
+ *
+ * The functions are not STRICT: a NULL is an error that names the argument,
+ * and not a NULL answer that a client takes for "not acquired".
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "catalog/pg_enum.h"
+#include "common/int.h"
+#include "fencing.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+static text *arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty);
+static Datum outcome_datum(Oid enumtype, FencingOutcome outcome);
+
+static const char *const outcome_names[] = {
+	[FENCING_COMMITTED] = "committed",
+	[FENCING_REPLAYED] = "replayed",
+	[FENCING_CONFLICT] = "conflict",
+	[FENCING_STALE] = "stale",
+	[FENCING_PRUNED] = "pruned",
+	[FENCING_FAILED] = "failed",
+	[FENCING_ACQUIRED] = "acquired",
+	[FENCING_RENEWED] = "renewed",
+	[FENCING_HELD] = "held",
+	[FENCING_LOST] = "lost",
+	[FENCING_RELEASED] = "released",
+	[FENCING_ADVANCED] = "advanced",
+	[FENCING_CURRENT] = "current"
+};
+
+/* Raises 22004 if the argument is NULL. */
+void
+fencing_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name)));
+}
+
+/* A key: 1 to 512 bytes.  Raises 22004, 22023, 54000. */
+text *
+fencing_arg_key(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	return arg_name(fcinfo, argno, name, false);
+}
+
+/* The name of a step: 0 to 512 bytes.  Raises 22004, 54000. */
+text *
+fencing_arg_step(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	return arg_name(fcinfo, argno, name, true);
+}
+
+static text *
+arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty)
+{
+	text	   *value;
+	int			length;
+
+	fencing_refuse_null(fcinfo, argno, name);
+
+	/* the raw size first: a huge value need not be decompressed to say no */
+	if (toast_raw_datum_size(PG_GETARG_DATUM(argno)) - VARHDRSZ > FENCING_MAX_KEY)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%s is too long", name),
+				 errdetail("The limit is %d bytes.", FENCING_MAX_KEY)));
+
+	/* without a short header: these are index keys and compared as a whole */
+	value = PG_GETARG_TEXT_P(argno);
+	length = VARSIZE(value) - VARHDRSZ;
+	if (length == 0 && !may_be_empty)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", name)));
+	return value;
+}
+
+/* The reason of an administrator: not empty.  Raises 22004, 22023. */
+text *
+fencing_arg_reason(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	text	   *value;
+
+	fencing_refuse_null(fcinfo, argno, name);
+	value = PG_GETARG_TEXT_PP(argno);
+	if (VARSIZE_ANY_EXHDR(value) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", name)));
+	return value;
+}
+
+/* A token: from 1 up.  Raises 22004, 22023. */
+int64
+fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	int64		value;
+
+	fencing_refuse_null(fcinfo, argno, name);
+	value = PG_GETARG_INT64(argno);
+	if (value < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be greater than zero", name)));
+	return value;
+}
+
+/* An option.  Raises 22004. */
+bool
+fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	fencing_refuse_null(fcinfo, argno, name);
+	return PG_GETARG_BOOL(argno);
+}
+
+/*
+ * A time to live, in microseconds: finite, greater than zero, at most
+ * fencing.max_ttl; a month is 30 days and a day is 24 hours.
+ * Raises 22004, 22023.
+ */
+int64
+fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	Interval   *value;
+	int64		days;
+	int64		ttl;
+
+	fencing_refuse_null(fcinfo, argno, name);
+	value = PG_GETARG_INTERVAL_P(argno);
+
+	/* cannot overflow: both are 32 bits wide */
+	days = (int64) value->month * DAYS_PER_MONTH + value->day;
+
+	if (INTERVAL_NOT_FINITE(value) ||
+		pg_mul_s64_overflow(days, USECS_PER_DAY, &ttl) ||
+		pg_add_s64_overflow(ttl, value->time, &ttl) ||
+		ttl <= 0 || ttl > (int64) fencing_max_ttl * USECS_PER_SEC)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be greater than zero and at most %d seconds",
+						name, fencing_max_ttl),
+				 errhint("The limit is the setting %s.", "fencing.max_ttl")));
+	return ttl;
+}
+
+/* Byte by byte, as the keys' collation "C" compares. */
+bool
+fencing_same_text(const text *a, const text *b)
+{
+	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+const char *
+fencing_outcome_name(FencingOutcome outcome)
+{
+	return outcome_names[outcome];
+}
+
+/*
+ * The value to return from an SQL function: the outcome, and after it the
+ * other columns in values and nulls (which a function whose only result is
+ * the outcome leaves NULL).
+ */
+Datum
+fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
+			   const Datum *values, const bool *nulls)
+{
+	TupleDesc	tupdesc;
+	Oid			rettype;
+	Datum		row[8];
+	bool		rownulls[8];
+
+	switch (get_call_result_type(fcinfo, &rettype, &tupdesc))
+	{
+		case TYPEFUNC_COMPOSITE:
+			break;
+		case TYPEFUNC_SCALAR:
+			return outcome_datum(rettype, outcome);
+		default:
+			elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
+	}
+
+	Assert(tupdesc->natts <= lengthof(row));
+	row[0] = outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
+	rownulls[0] = false;
+	memcpy(row + 1, values, (tupdesc->natts - 1) * sizeof(Datum));
+	memcpy(rownulls + 1, nulls, (tupdesc->natts - 1) * sizeof(bool));
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), row, rownulls));
+}
+
+/* The value of type fencing_outcome, whose OID the caller's result type has. */
+static Datum
+outcome_datum(Oid enumtype, FencingOutcome outcome)
+{
+	HeapTuple	tuple;
+	Oid			value;
+
+	tuple = SearchSysCache2(ENUMTYPOIDNAME, ObjectIdGetDatum(enumtype),
+							CStringGetDatum(outcome_names[outcome]));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for outcome \"%s\"", outcome_names[outcome]);
+	value = ((Form_pg_enum) GETSTRUCT(tuple))->oid;
+	ReleaseSysCache(tuple);
+	return ObjectIdGetDatum(value);
+}

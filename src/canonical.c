@@ -1,0 +1,380 @@
+/*-------------------------------------------------------------------------
+ *
+ * canonical.c
+ *	  Canonical text of a jsonb document, version 1.
+ *
+ * That is RFC 8785 (JSON Canonicalization Scheme), except that numbers are kept
+ * exact.  RFC 8785 writes a number as ECMAScript would after reading it into an
+ * IEEE 754 double, and so merges different numbers above 2^53.  Here the same
+ * layout (ECMA-262, Number::toString) is applied to the exact decimal.  Wherever
+ * that decimal is the shortest one for its double, the results are equal.
+ *
+ * The walk keeps its own stack instead of recursing, so that the nesting limit,
+ * which is part of the version, does not depend on max_stack_depth.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fencing.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+
+/* arrays and objects in each other; a scalar is 0 */
+#define MAX_DEPTH			512
+
+/* ECMA-262: from here on, and below 10^-6, numbers have an exponent */
+#define MAX_PLAIN_DIGITS	21
+
+typedef struct Member
+{
+	JsonbValue	key;
+	JsonbValue	value;
+} Member;
+
+/* An array or object whose elements are being written. */
+typedef struct Level
+{
+	bool		is_object;
+	bool		first;
+	JsonbIterator *elements;	/* of an array */
+	Member	   *members;		/* of an object, sorted */
+	uint32		nmembers;
+	uint32		next;
+} Level;
+
+static void open_level(Level *level, JsonbContainer *container, StringInfo out);
+static bool next_value(Level *level, JsonbValue *value, StringInfo out);
+static void read_members(Level *level, JsonbContainer *container);
+static int	compare_members(const void *a, const void *b);
+static void write_scalar(const JsonbValue *value, StringInfo out);
+static void write_string(const char *string, int length, StringInfo out);
+static void write_number(Numeric number, StringInfo out);
+
+PG_FUNCTION_INFO_V1(fencing_canonical);
+
+/*
+ * fencing_canonical(payload jsonb, digest_version int) → text
+ */
+Datum
+fencing_canonical(PG_FUNCTION_ARGS)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	fencing_canonicalize(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1), &out);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/*
+ * Appends the canonical text of a document to out, in UTF-8.  Raises LF002 for
+ * a version we do not know, 54000 if the document is nested too deep, 0A000 in
+ * a database that is not in UTF8, and 22023 for a number that is none.
+ */
+void
+fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out)
+{
+	Level	   *levels;
+	int			depth = 0;
+	JsonbValue	value;
+
+	if (!fencing_known_digest_version(digest_version))
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+				 errmsg("digest version %d is not known", digest_version)));
+	if (GetDatabaseEncoding() != PG_UTF8)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("canonical form is not supported in a database with encoding %s",
+						GetDatabaseEncodingName()),
+				 errhint("Use a database with encoding UTF8.")));
+
+	if (JB_ROOT_IS_SCALAR(document))
+	{
+		(void) JsonbExtractScalar(&document->root, &value);
+		write_scalar(&value, out);
+		return;
+	}
+
+	levels = (Level *) palloc(sizeof(Level) * (MAX_DEPTH + 1));
+	open_level(&levels[++depth], &document->root, out);
+	while (depth > 0)
+	{
+		if (!next_value(&levels[depth], &value, out))
+			depth--;
+		else if (value.type != jbvBinary)
+			write_scalar(&value, out);
+		else if (depth == MAX_DEPTH)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("document is nested too deep"),
+					 errdetail("The limit is %d arrays and objects in each other.", MAX_DEPTH)));
+		else
+			open_level(&levels[++depth], value.val.binary.data, out);
+	}
+	pfree(levels);
+}
+
+/* Begins an array or object. */
+static void
+open_level(Level *level, JsonbContainer *container, StringInfo out)
+{
+	level->is_object = JsonContainerIsObject(container);
+	level->first = true;
+	if (level->is_object)
+		read_members(level, container);
+	else
+	{
+		JsonbValue	begin;
+
+		level->elements = JsonbIteratorInit(container);
+		(void) JsonbIteratorNext(&level->elements, &begin, true);
+	}
+	appendStringInfoChar(out, level->is_object ? '{' : '[');
+}
+
+/*
+ * Gives the next value of an array or object, having written what stands
+ * before it; or ends the array or object and returns false.
+ */
+static bool
+next_value(Level *level, JsonbValue *value, StringInfo out)
+{
+	if (level->is_object)
+	{
+		Member	   *member = &level->members[level->next++];
+
+		if (level->next > level->nmembers)
+		{
+			pfree(level->members);
+			appendStringInfoChar(out, '}');
+			return false;
+		}
+		if (!level->first)
+			appendStringInfoChar(out, ',');
+		write_string(member->key.val.string.val, member->key.val.string.len, out);
+		appendStringInfoChar(out, ':');
+		*value = member->value;
+	}
+	else
+	{
+		if (JsonbIteratorNext(&level->elements, value, true) != WJB_ELEM)
+		{
+			appendStringInfoChar(out, ']');
+			return false;
+		}
+		if (!level->first)
+			appendStringInfoChar(out, ',');
+	}
+	level->first = false;
+	return true;
+}
+
+/* Reads and sorts the members of an object: jsonb has its own order. */
+static void
+read_members(Level *level, JsonbContainer *container)
+{
+	JsonbIterator *it = JsonbIteratorInit(container);
+	JsonbValue	key;
+	Member	   *member;
+
+	level->nmembers = JsonContainerSize(container);
+	level->next = 0;
+	level->members = (Member *) palloc_extended(sizeof(Member) * Max(level->nmembers, 1),
+												MCXT_ALLOC_HUGE);
+	(void) JsonbIteratorNext(&it, &key, true);	/* the beginning */
+	member = level->members;
+	while (JsonbIteratorNext(&it, &key, true) == WJB_KEY)
+	{
+		member->key = key;
+		(void) JsonbIteratorNext(&it, &member->value, true);
+		member++;
+	}
+	qsort(level->members, level->nmembers, sizeof(Member), compare_members);
+}
+
+/*
+ * Orders keys by UTF-16 code units, as RFC 8785 (3.2.3) wants, without
+ * converting them.  That is the order of their UTF-8 bytes but for one thing:
+ * characters beyond the BMP are surrogates (U+D800 to U+DFFF) in UTF-16, and
+ * so sort before U+E000 to U+FFFF.  In UTF-8 those begin with a byte from 0xF0
+ * up, these with 0xEE or 0xEF.
+ */
+static int
+compare_members(const void *a, const void *b)
+{
+	const JsonbValue *ka = &((const Member *) a)->key;
+	const JsonbValue *kb = &((const Member *) b)->key;
+	const unsigned char *sa = (const unsigned char *) ka->val.string.val;
+	const unsigned char *sb = (const unsigned char *) kb->val.string.val;
+	int			length = Min(ka->val.string.len, kb->val.string.len);
+
+	for (int i = 0; i < length; i++)
+	{
+		if (sa[i] == sb[i])
+			continue;
+		if (sa[i] >= 0xEE && sb[i] >= 0xEE && (sa[i] >= 0xF0) != (sb[i] >= 0xF0))
+			return sa[i] >= 0xF0 ? -1 : 1;
+		return sa[i] < sb[i] ? -1 : 1;
+	}
+	return ka->val.string.len - kb->val.string.len;
+}
+
+static void
+write_scalar(const JsonbValue *value, StringInfo out)
+{
+	switch (value->type)
+	{
+		case jbvNull:
+			appendBinaryStringInfo(out, "null", 4);
+			break;
+		case jbvBool:
+			appendStringInfoString(out, value->val.boolean ? "true" : "false");
+			break;
+		case jbvString:
+			write_string(value->val.string.val, value->val.string.len, out);
+			break;
+		case jbvNumeric:
+			write_number(value->val.numeric, out);
+			break;
+		default:
+			elog(ERROR, "unexpected jsonb value type %d", (int) value->type);
+	}
+}
+
+/* Only what must be escaped is; everything else, all non-ASCII too, stays. */
+static void
+write_string(const char *string, int length, StringInfo out)
+{
+	const char *end = string + length;
+
+	appendStringInfoChar(out, '"');
+	while (string < end)
+	{
+		const char *plain = string;
+
+		while (string < end && (unsigned char) *string >= 0x20 &&
+			   *string != '"' && *string != '\\')
+			string++;
+		appendBinaryStringInfo(out, plain, string - plain);
+		if (string == end)
+			break;
+
+		switch (*string)
+		{
+			case '"':
+				appendBinaryStringInfo(out, "\\\"", 2);
+				break;
+			case '\\':
+				appendBinaryStringInfo(out, "\\\\", 2);
+				break;
+			case '\b':
+				appendBinaryStringInfo(out, "\\b", 2);
+				break;
+			case '\t':
+				appendBinaryStringInfo(out, "\\t", 2);
+				break;
+			case '\n':
+				appendBinaryStringInfo(out, "\\n", 2);
+				break;
+			case '\f':
+				appendBinaryStringInfo(out, "\\f", 2);
+				break;
+			case '\r':
+				appendBinaryStringInfo(out, "\\r", 2);
+				break;
+			default:
+				appendStringInfo(out, "\\u%04x", (unsigned char) *string);
+				break;
+		}
+		string++;
+	}
+	appendStringInfoChar(out, '"');
+}
+
+/*
+ * Writes 0.d1 d2 ... dk * 10^point, without leading or trailing zero digits, as
+ * ECMA-262 lays it out.  The digits come from numeric_send(): its format is
+ * that of the wire protocol, and it does not expand an exponent as
+ * numeric_out() does.
+ */
+static void
+write_number(Numeric number, StringInfo out)
+{
+	bytea	   *sent = DatumGetByteaPP(DirectFunctionCall1(numeric_send, NumericGetDatum(number)));
+	const unsigned char *field = (const unsigned char *) VARDATA_ANY(sent);
+	int			ngroups = field[0] << 8 | field[1];
+	int			weight = (int16) (field[2] << 8 | field[3]);
+	int			sign = field[4] << 8 | field[5];
+	char	   *digits;
+	int			ndigits = 0;
+	int			point;
+
+	if (sign != 0x0000 && sign != 0x4000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("document contains a number that is not finite")));
+
+	/* four decimal digits per group; the first group begins at 10^(4 weight + 3) */
+	digits = (char *) palloc(4 * ngroups + 1);
+	point = 4 * (weight + 1);
+	for (int i = 0; i < ngroups; i++)
+	{
+		int			group = field[8 + 2 * i] << 8 | field[9 + 2 * i];
+
+		for (int unit = 1000; unit > 0; unit /= 10)
+		{
+			int			digit = group / unit % 10;
+
+			if (ndigits > 0 || digit != 0)
+				digits[ndigits++] = '0' + digit;
+			else
+				point--;		/* a leading zero */
+		}
+	}
+	while (ndigits > 0 && digits[ndigits - 1] == '0')
+		ndigits--;
+
+	if (ndigits == 0)
+		appendStringInfoChar(out, '0');
+	else
+	{
+		if (sign == 0x4000)
+			appendStringInfoChar(out, '-');
+
+		if (ndigits <= point && point <= MAX_PLAIN_DIGITS)
+		{
+			appendBinaryStringInfo(out, digits, ndigits);
+			for (int i = ndigits; i < point; i++)
+				appendStringInfoChar(out, '0');
+		}
+		else if (0 < point && point <= MAX_PLAIN_DIGITS)
+		{
+			appendBinaryStringInfo(out, digits, point);
+			appendStringInfoChar(out, '.');
+			appendBinaryStringInfo(out, digits + point, ndigits - point);
+		}
+		else if (-6 < point && point <= 0)
+		{
+			appendBinaryStringInfo(out, "0.", 2);
+			for (int i = point; i < 0; i++)
+				appendStringInfoChar(out, '0');
+			appendBinaryStringInfo(out, digits, ndigits);
+		}
+		else
+		{
+			appendStringInfoChar(out, digits[0]);
+			if (ndigits > 1)
+			{
+				appendStringInfoChar(out, '.');
+				appendBinaryStringInfo(out, digits + 1, ndigits - 1);
+			}
+			appendStringInfo(out, "e%+d", point - 1);
+		}
+	}
+	pfree(digits);
+	pfree(sent);
+}

@@ -1,0 +1,122 @@
+/*-------------------------------------------------------------------------
+ *
+ * digest.c
+ *	  Digests of documents: SHA-256 over the canonical text, by pgcrypto.
+ *
+ * pgcrypto's function is found as a member of that extension, wherever it is
+ * installed, and never through search_path.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "fencing.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+static FmgrInfo *pgcrypto_digest(void);
+static Oid	find_pgcrypto_digest(void);
+static void forget_pgcrypto_digest(Datum arg, int cacheid, uint32 hashvalue);
+
+PG_FUNCTION_INFO_V1(fencing_digest);
+
+/* Valid until a function is changed. */
+static FmgrInfo digest_function;
+static bool digest_function_valid = false;
+
+/*
+ * fencing_digest(payload jsonb, digest_version int) → bytea
+ */
+Datum
+fencing_digest(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BYTEA_P(fencing_make_digest(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1)));
+}
+
+bool
+fencing_known_digest_version(int digest_version)
+{
+	return digest_version == FENCING_DIGEST_VERSION;
+}
+
+/* The digest of a document, 32 bytes.  Raises what fencing_canonicalize() does. */
+bytea *
+fencing_make_digest(Jsonb *document, int digest_version)
+{
+	StringInfoData canonical;
+	Datum		digest;
+
+	/* with room for the header: the text becomes a bytea as it stands */
+	initStringInfo(&canonical);
+	appendStringInfoSpaces(&canonical, VARHDRSZ);
+	fencing_canonicalize(document, digest_version, &canonical);
+	SET_VARSIZE(canonical.data, canonical.len);
+
+	digest = FunctionCall2(pgcrypto_digest(), PointerGetDatum(canonical.data),
+						   PointerGetDatum(cstring_to_text("sha256")));
+	pfree(canonical.data);
+	return DatumGetByteaP(digest);
+}
+
+/* digest(bytea, text) of pgcrypto. */
+static FmgrInfo *
+pgcrypto_digest(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, forget_pgcrypto_digest, (Datum) 0);
+		registered = true;
+	}
+
+	if (!digest_function_valid)
+	{
+		fmgr_info_cxt(find_pgcrypto_digest(), &digest_function, TopMemoryContext);
+		digest_function_valid = true;
+	}
+	return &digest_function;
+}
+
+static Oid
+find_pgcrypto_digest(void)
+{
+	Oid			extension = get_extension_oid("pgcrypto", false);
+	CatCList   *candidates = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum("digest"));
+	Oid			found = InvalidOid;
+
+	for (int i = 0; i < candidates->n_members; i++)
+	{
+		Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(&candidates->members[i]->tuple);
+
+		if (proc->pronargs == 2 &&
+			proc->proargtypes.values[0] == BYTEAOID &&
+			proc->proargtypes.values[1] == TEXTOID &&
+			getExtensionOfObject(ProcedureRelationId, proc->oid) == extension)
+			found = proc->oid;
+	}
+	ReleaseSysCacheList(candidates);
+
+	if (!OidIsValid(found))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function digest(bytea, text) of extension pgcrypto does not exist"),
+				 errhint("Create the extension pgcrypto again.")));
+	return found;
+}
+
+static void
+forget_pgcrypto_digest(Datum arg, int cacheid, uint32 hashvalue)
+{
+	digest_function_valid = false;
+}

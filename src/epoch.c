@@ -1,0 +1,363 @@
+/*-------------------------------------------------------------------------
+ *
+ * epoch.c
+ *	  What this database may have issued before, though it cannot know.
+ *
+ * A token must never go down, also after a failover to a standby that had not
+ * received the last tokens.  So tokens have an epoch in their upper bits, which
+ * rises with every event that may have lost some: a new WAL timeline (promotion,
+ * point-in-time recovery) by one, a new identity of the database (restore,
+ * pg_upgrade, CREATE DATABASE ... TEMPLATE) by 1024.  Tokens at and below
+ * epoch_start are of the past.  External jobs are exempt: their tokens are
+ * issued, and kept, elsewhere.
+ *
+ * fencing.floor has a row per identity; all backends compute the same epoch
+ * from all rows, and an issuer writes the result down when it can do so without
+ * waiting.  The epoch is cached; who writes it sends a relcache invalidation.
+ * The column floor, which fencing_forget() raises, is read afresh each time.
+ *
+ * Locks: AccessShareLock on fencing.floor from judging by the epoch to the end
+ * of a transaction that wrote, so that whoever takes AccessExclusiveLock has
+ * nobody left who judges by an old epoch.  The row is locked last of all.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/snapmgr.h"
+
+#define EPOCH_BITS			36
+#define MAX_EPOCH			(PG_INT64_MAX >> EPOCH_BITS)
+
+/* how far a new identity goes up: more promotions than anybody has behind him */
+#define NEW_IDENTITY_EPOCHS 1024
+
+typedef struct Epoch
+{
+	bool		valid;
+	Oid			relid;			/* fencing.floor */
+	TimeLineID	tli;			/* 0 during recovery */
+	int64		epoch;
+	bool		written;		/* our own row says so already */
+} Epoch;
+
+/* what a look at fencing.floor found */
+typedef struct Identity
+{
+	HeapTuple	own;			/* our row, or NULL */
+	TimeLineID	own_tli;
+	int64		own_epoch;
+	int64		own_floor;
+	int64		foreign_epoch;	/* highest of the other rows, or -1 */
+} Identity;
+
+static void read_epoch(TimeLineID tli);
+static void look(Relation rel, Identity *identity);
+static void identity_key(Datum *key);
+static void write_row(Relation rel, const Identity *identity, int64 floor);
+static void write_down(void);
+static bool raise_floor(void *arg);
+static void forget_epoch(Datum arg, Oid relid);
+
+PG_FUNCTION_INFO_V1(fencing_epoch_start);
+
+static Epoch current;
+
+/*
+ * fencing.epoch_start() → bigint, for views.
+ */
+Datum
+fencing_epoch_start(PG_FUNCTION_ARGS)
+{
+	int64		epoch_start = fencing_enter_epoch();
+
+	fencing_leave_epoch();
+	PG_RETURN_INT64(epoch_start);
+}
+
+/*
+ * The token at and below which tokens are of a former epoch.  Leaves
+ * fencing.floor locked; give that back by fencing_leave_epoch() unless
+ * something was written.  Raises 55000 if the database is behind the timeline
+ * that it was on, 54000 if no epochs are left.
+ *
+ * During recovery the timeline is not known here, and nobody is refused by
+ * the answer: it is what our row says.
+ */
+int64
+fencing_enter_epoch(void)
+{
+	static bool registered = false;
+	TimeLineID	tli;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(forget_epoch, (Datum) 0);
+		registered = true;
+	}
+
+	/* after this lock our cache is as old as the last AccessExclusiveLock */
+	LockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
+
+	tli = RecoveryInProgress() ? 0 : GetWALInsertionTimeLine();
+	if (!current.valid || current.tli != tli)
+		read_epoch(tli);
+	return current.epoch << EPOCH_BITS;
+}
+
+void
+fencing_leave_epoch(void)
+{
+	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
+}
+
+/*
+ * The rules of DESIGN, section 8.  No other row may have as high an epoch as
+ * ours: it would be from a database of which this one is a copy, or the other
+ * way round.
+ */
+static void
+read_epoch(TimeLineID tli)
+{
+	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	Identity	identity;
+	int64		epoch;
+	bool		written = false;
+
+	/* first, so that an invalidation that comes while we read is not lost */
+	current.valid = true;
+	current.relid = RelationGetRelid(rel);
+
+	look(rel, &identity);
+	table_close(rel, AccessShareLock);
+
+	if (tli != 0 && identity.own != NULL && tli < identity.own_tli)
+	{
+		current.valid = false;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the database is on timeline %u, but has been on timeline %u before",
+						tli, identity.own_tli),
+				 errdetail("Tokens of that timeline could be issued again."),
+				 errhint("An administrator has to start a new epoch.")));
+	}
+
+	if (identity.own != NULL && identity.foreign_epoch < identity.own_epoch)
+	{
+		epoch = identity.own_epoch + (tli == 0 ? 0 : tli - identity.own_tli);
+		written = (tli == identity.own_tli);
+	}
+	else
+		epoch = Max(identity.own_epoch, Max(identity.foreign_epoch, 0)) +
+			NEW_IDENTITY_EPOCHS + (tli == 0 ? 0 : tli - 1);
+
+	if (epoch > MAX_EPOCH)
+	{
+		current.valid = false;
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("there are no epochs left")));
+	}
+
+	current.tli = tli;
+	current.epoch = epoch;
+	current.written = written;
+}
+
+/* Reads fencing.floor as it is now. */
+static void
+look(Relation rel, Identity *identity)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	Datum		key[3];
+	ListCell   *lc;
+
+	memset(identity, 0, sizeof(*identity));
+	identity->own_epoch = -1;
+	identity->foreign_epoch = -1;
+	identity_key(key);
+
+	foreach(lc, fencing_scan_all(rel, snapshot))
+	{
+		HeapTuple	row = (HeapTuple) lfirst(lc);
+		int64		epoch = DatumGetInt64(fencing_get(rel, row, Anum_floor_epoch));
+
+		if (DatumGetInt64(fencing_get(rel, row, Anum_floor_sysid)) == DatumGetInt64(key[0]) &&
+			DatumGetObjectId(fencing_get(rel, row, Anum_floor_dboid)) == DatumGetObjectId(key[1]) &&
+			DatumGetObjectId(fencing_get(rel, row, Anum_floor_reloid)) == DatumGetObjectId(key[2]))
+		{
+			identity->own = row;
+			identity->own_tli = DatumGetInt64(fencing_get(rel, row, Anum_floor_tli));
+			identity->own_epoch = epoch;
+			identity->own_floor = DatumGetInt64(fencing_get(rel, row, Anum_floor_floor));
+		}
+		else
+			identity->foreign_epoch = Max(identity->foreign_epoch, epoch);
+	}
+	UnregisterSnapshot(snapshot);
+}
+
+/* The primary key of our row. */
+static void
+identity_key(Datum *key)
+{
+	key[0] = Int64GetDatum((int64) GetSystemIdentifier());
+	key[1] = ObjectIdGetDatum(MyDatabaseId);
+	key[2] = ObjectIdGetDatum(fencing_table_oid(FENCING_FLOOR));
+}
+
+/*
+ * The highest token of a forgotten job, read afresh; the caller holds the key
+ * lock or the fence, so that his job cannot be forgotten meanwhile.
+ */
+int64
+fencing_floor(void)
+{
+	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	Datum		key[3];
+	HeapTuple	own;
+	int64		floor = 0;
+
+	identity_key(key);
+	own = fencing_find(rel, 3, key, snapshot);
+	if (own != NULL)
+		floor = DatumGetInt64(fencing_get(rel, own, Anum_floor_floor));
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return floor;
+}
+
+/*
+ * The token to issue after last, the job's last one or 0.  Writes the epoch
+ * down if that is due.  fencing_enter_epoch() has been called, and the job is
+ * locked.  Raises 54000 if no tokens are left.
+ */
+int64
+fencing_next_token(int64 last, bool external)
+{
+	if (!external)
+	{
+		last = Max(last, Max(fencing_floor(), current.epoch << EPOCH_BITS));
+		if (!current.written)
+			write_down();
+	}
+	if (last == PG_INT64_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("there are no tokens left")));
+	return last + 1;
+}
+
+/*
+ * Writes the epoch into our row if nobody else is about to.  Nothing depends
+ * on it but the next look, so a transaction that may not write the row (it is
+ * not in its snapshot) leaves it to another.
+ */
+static void
+write_down(void)
+{
+	Relation	rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
+	text	   *lockname = cstring_to_text("");	/* no job has this key */
+	Identity	identity;
+
+	if (fencing_key_lock(lockname, false))
+	{
+		look(rel, &identity);
+		if (identity.own == NULL ||
+			(!(IsolationUsesXactSnapshot() &&
+			   !fencing_visible_to_transaction(rel, identity.own)) &&
+			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
+			write_row(rel, &identity, identity.own_floor);
+	}
+	table_close(rel, NoLock);
+}
+
+/* Inserts or updates our row, and tells all backends if the epoch was not there. */
+static void
+write_row(Relation rel, const Identity *identity, int64 floor)
+{
+	Datum		values[Natts_floor];
+	bool		nulls[Natts_floor] = {false};
+
+	if (!current.written)
+		CacheInvalidateRelcache(rel);
+
+	identity_key(values);
+	values[Anum_floor_tli - 1] = Int64GetDatum(current.tli);
+	values[Anum_floor_epoch - 1] = Int64GetDatum(current.epoch);
+	values[Anum_floor_floor - 1] = Int64GetDatum(floor);
+	if (identity->own == NULL)
+		fencing_insert(rel, values, nulls);
+	else
+		fencing_update(rel, identity->own, values);
+}
+
+typedef struct RaiseFloor
+{
+	Relation	rel;
+	Identity	identity;
+	int64		token;
+} RaiseFloor;
+
+/*
+ * Raises the floor to token, waiting for whoever else does so.  Forgetting a
+ * job is the only caller, and the floor is the last of its locks.
+ */
+void
+fencing_raise_floor(int64 token)
+{
+	RaiseFloor	raise = {0};
+
+	raise.rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
+	raise.token = token;
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		look(raise.rel, &raise.identity);
+		if (raise.identity.own == NULL)
+		{
+			/* serializes those who insert it */
+			(void) fencing_key_lock(cstring_to_text(""), true);
+			look(raise.rel, &raise.identity);
+			if (raise.identity.own == NULL)
+			{
+				(void) raise_floor(&raise);
+				break;
+			}
+		}
+		else if (fencing_with_row_lock(raise.rel, raise.identity.own, true,
+									   raise_floor, &raise))
+			break;
+	}
+	table_close(raise.rel, NoLock);
+}
+
+static bool
+raise_floor(void *arg)
+{
+	RaiseFloor *raise = (RaiseFloor *) arg;
+
+	if (raise->identity.own != NULL)
+		fencing_require_visible(raise->rel, raise->identity.own);
+	write_row(raise->rel, &raise->identity, Max(raise->identity.own_floor, raise->token));
+	return true;
+}
+
+static void
+forget_epoch(Datum arg, Oid relid)
+{
+	if (!OidIsValid(relid) || relid == current.relid)
+		current.valid = false;
+}

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * fencing.c
+ *	  Module magic, initialization and settings.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "fencing.h"
+#include "utils/guc.h"
+
+#ifdef PG_MODULE_MAGIC_EXT
+PG_MODULE_MAGIC_EXT(.name = "fencing", .version = "1.0");
+#else
+PG_MODULE_MAGIC;
+#endif
+
+PGDLLEXPORT void _PG_init(void);
+
+int			fencing_max_ttl;
+
+void
+_PG_init(void)
+{
+	/*
+	 * A lease keeps everybody else away from a job until it ends or an
+	 * administrator revokes it.  The limit keeps a client with a unit wrong
+	 * from closing a job for years; raise it for jobs that cannot send
+	 * heartbeats and take longer.
+	 */
+	DefineCustomIntVariable("fencing.max_ttl",
+							"Longest time for which a lease can be taken or renewed.",
+							NULL,
+							&fencing_max_ttl,
+							24 * 60 * 60, 1, INT_MAX,
+							PGC_SUSET,
+							GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("fencing");
+}

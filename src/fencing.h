@@ -1,0 +1,289 @@
+/*-------------------------------------------------------------------------
+ *
+ * fencing.h
+ *	  The one internal header: types and prototypes, grouped by file.
+ *
+ * Locks, one order for all: key lock, fence row, lease row, floor row; several
+ * jobs in one transaction sorted by key.  Tables are opened with
+ * RowExclusiveLock; a call that wrote nothing gives that back at once.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FENCING_H
+#define FENCING_H
+
+#include "access/htup.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "nodes/lockoptions.h"
+#include "storage/lockdefs.h"
+#include "utils/jsonb.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+/* SQLSTATEs of our own */
+#define ERRCODE_FENCING_NEVER_ISSUED	MAKE_SQLSTATE('L', 'F', '0', '0', '1')
+#define ERRCODE_FENCING_UNKNOWN_VERSION MAKE_SQLSTATE('L', 'F', '0', '0', '2')
+#define ERRCODE_FENCING_NOT_ACCEPTED	MAKE_SQLSTATE('L', 'F', '0', '0', '5')
+
+/* bytes in a key, and in the name of a step */
+#define FENCING_MAX_KEY			512
+
+/* the version that new digests are made by */
+#define FENCING_DIGEST_VERSION	1
+
+/* in the order of the names in args.c */
+typedef enum FencingOutcome
+{
+	FENCING_COMMITTED,
+	FENCING_REPLAYED,
+	FENCING_CONFLICT,
+	FENCING_STALE,
+	FENCING_PRUNED,
+	FENCING_FAILED,
+	FENCING_ACQUIRED,
+	FENCING_RENEWED,
+	FENCING_HELD,
+	FENCING_LOST,
+	FENCING_RELEASED,
+	FENCING_ADVANCED,
+	FENCING_CURRENT
+} FencingOutcome;
+
+/*
+ * fencing.c: settings
+ */
+extern int	fencing_max_ttl;	/* seconds */
+
+/*
+ * args.c: arguments in, answers out
+ */
+extern void fencing_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name);
+extern text *fencing_arg_key(FunctionCallInfo fcinfo, int argno, const char *name);
+extern text *fencing_arg_step(FunctionCallInfo fcinfo, int argno, const char *name);
+extern text *fencing_arg_reason(FunctionCallInfo fcinfo, int argno, const char *name);
+extern int64 fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name);
+extern bool fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name);
+extern int64 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name);
+extern bool fencing_same_text(const text *a, const text *b);
+extern const char *fencing_outcome_name(FencingOutcome outcome);
+extern Datum fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
+							const Datum *values, const bool *nulls);
+
+/*
+ * store.c: the state tables, by the table access method
+ */
+typedef enum FencingTable
+{
+	FENCING_FLOOR,
+	FENCING_FENCES,
+	FENCING_LEASES,
+	FENCING_RECEIPTS,
+	FENCING_GRANTS
+} FencingTable;
+
+#define FENCING_NTABLES			(FENCING_GRANTS + 1)
+
+/* columns of the tables, from 1 as in the catalog */
+#define Anum_floor_sysid			1
+#define Anum_floor_dboid			2
+#define Anum_floor_reloid			3
+#define Anum_floor_tli				4
+#define Anum_floor_epoch			5
+#define Anum_floor_floor			6
+#define Natts_floor					6
+
+#define Anum_fences_job_key			1
+#define Anum_fences_token			2
+#define Anum_fences_purged_through	3
+#define Anum_fences_external		4
+#define Natts_fences				4
+
+#define Anum_leases_job_key			1
+#define Anum_leases_owner			2
+#define Anum_leases_token			3
+#define Anum_leases_lease_until		4
+#define Natts_leases				4
+
+#define Anum_receipts_job_key		1
+#define Anum_receipts_token			2
+#define Anum_receipts_step			3
+#define Anum_receipts_digest		4
+#define Anum_receipts_digest_version 5
+#define Anum_receipts_result		6
+#define Anum_receipts_committed_at	7
+#define Natts_receipts				7
+
+#define Anum_grants_role			1
+#define Anum_grants_access			2
+#define Natts_grants				2
+
+typedef enum FencingLock
+{
+	FENCING_LOCKED,				/* this row version is locked, nothing moved */
+	FENCING_BUSY,				/* somebody else has it (only without waiting) */
+	FENCING_MOVED				/* updated or deleted meanwhile: look again */
+} FencingLock;
+
+typedef bool (*FencingWork) (void *arg);
+
+extern Oid	fencing_table_oid(FencingTable table);
+extern Relation fencing_open(FencingTable table, LOCKMODE lockmode);
+extern Snapshot fencing_fresh_snapshot(void);
+extern HeapTuple fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern HeapTuple fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern List *fencing_scan_all(Relation rel, Snapshot snapshot);
+extern Datum fencing_get(Relation rel, HeapTuple tuple, int attnum);
+extern bool fencing_visible_to_transaction(Relation rel, HeapTuple tuple);
+extern void fencing_require_visible(Relation rel, HeapTuple tuple);
+extern void fencing_serialization_failure(void) pg_attribute_noreturn();
+extern FencingLock fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy);
+extern bool fencing_with_row_lock(Relation rel, HeapTuple tuple, bool expect_write,
+								  FencingWork work, void *arg);
+extern bool fencing_subtransaction(FencingWork work, void *arg, ErrorData **error);
+extern bool fencing_key_lock(const text *key, bool wait);
+extern void fencing_key_unlock(const text *key);
+extern void fencing_insert(Relation rel, const Datum *values, const bool *nulls);
+extern void fencing_update(Relation rel, HeapTuple old, const Datum *values);
+extern void fencing_delete(Relation rel, HeapTuple tuple);
+extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern void fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args);
+
+/*
+ * epoch.c: what this database may have issued before
+ */
+extern int64 fencing_enter_epoch(void);
+extern void fencing_leave_epoch(void);
+extern int64 fencing_floor(void);
+extern int64 fencing_next_token(int64 last, bool external);
+extern void fencing_raise_floor(int64 token);
+
+/*
+ * canonical.c, digest.c: canonical form and digests
+ */
+extern void fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out);
+extern bytea *fencing_make_digest(Jsonb *document, int digest_version);
+extern bool fencing_known_digest_version(int digest_version);
+
+/*
+ * statement.c: the caller's statement
+ */
+typedef struct FencingStatement
+{
+	const char *text;
+	int			nargs;
+	const Oid  *argtypes;
+	Datum	   *args;
+} FencingStatement;
+
+extern Datum fencing_run_statement(const FencingStatement *statement, bool *isnull);
+extern Datum fencing_error_to_jsonb(const ErrorData *error);
+
+/*
+ * gate.c: the protocol, once
+ */
+typedef struct Gate Gate;
+
+/* What differs between the parts that go through the gate. */
+typedef struct GateKind
+{
+	const char *function;		/* for messages, as "fencing_commit()" */
+
+	/* Is it the same scope and number? Both gates are of this kind. */
+	bool		(*same) (const Gate *a, const Gate *b);
+
+	/* Fills gate->receipt; found or not, as the snapshot sees it. */
+	void		(*find_receipt) (Gate *gate, Snapshot snapshot);
+
+	/* Fills gate->fence; found or not, as the snapshot sees it. */
+	void		(*find_fence) (Gate *gate, Snapshot snapshot);
+
+	/* Inserts the receipt of gate->answer. */
+	void		(*keep_receipt) (Gate *gate);
+
+	/* Raises LF001: the number was never issued here. */
+	void		(*never_issued) (const Gate *gate);
+
+	/* Names the attempt in the CONTEXT of an error of its statement. */
+	char	   *(*describe) (const Gate *gate);
+} GateKind;
+
+typedef struct GateReceipt
+{
+	bool		found;
+	bytea	   *digest;
+	int			digest_version;
+	Datum		result;
+	bool		result_null;
+	TimestampTz committed_at;
+} GateReceipt;
+
+typedef struct GateFence
+{
+	bool		found;
+	HeapTuple	tuple;
+	int64		number;			/* the highest number accepted or issued */
+	int64		purged_through; /* receipts up to here may be gone */
+	bool		external;		/* issued elsewhere: epochs do not apply */
+} GateFence;
+
+struct Gate
+{
+	/* set by the part */
+	const GateKind *kind;
+	int64		number;
+	Jsonb	   *content;
+	const FencingStatement *statement;	/* NULL: the gate alone */
+	Relation	fence_rel;
+
+	/* the answer */
+	FencingOutcome outcome;
+	Datum		result;
+	bool		result_null;
+	TimestampTz committed_at;	/* of committed, replayed and conflict */
+
+	/* what the gate saw last */
+	GateReceipt receipt;
+	GateFence	fence;
+	bytea	   *digest;			/* of content, by FENCING_DIGEST_VERSION */
+	int64		epoch_start;
+	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid */
+	Gate	   *outer;			/* the gate whose statement is calling us */
+};
+
+extern void fencing_gate(Gate *gate);
+extern const Gate *fencing_gates_in_progress(void);
+
+/*
+ * lease.c: fences and leases
+ */
+extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
+							   GateFence *fence);
+
+/*
+ * commit.c: the fenced commit
+ */
+extern bool fencing_commit_in_progress(const text *job_key);
+
+/*
+ * Version shims: PostgreSQL 15 to 18
+ */
+#if PG_VERSION_NUM >= 180000
+#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel, false)
+#else
+#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
+#endif
+
+#ifndef INTERVAL_NOT_FINITE
+#define INTERVAL_NOT_FINITE(i) false	/* no such value before 17 */
+#endif
+
+#endif							/* FENCING_H */

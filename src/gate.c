@@ -1,0 +1,295 @@
+/*-------------------------------------------------------------------------
+ *
+ * gate.c
+ *	  The protocol, once: (scope, number, content) in, an outcome out.
+ *
+ * Every part keeps a fence per scope, the highest number accepted or issued,
+ * and a receipt per number with the digest of its content.  The receipt is
+ * looked up before the fence: whoever was accepted is told so also after the
+ * fence has moved on.
+ *
+ * First both are looked at without a lock, with one fresh snapshot.  A receipt,
+ * or a fence above the number, decides at once: neither ever goes away while it
+ * matters, and nothing has been locked or written.  Only a number that is
+ * current takes the lock of the fence.  Under the lock the receipt is looked
+ * for again with a snapshot newer than the lock; then the content is accepted,
+ * the caller's statement runs, and the receipt is inserted once, with the
+ * result.  The lock is held to the end of the transaction: it serializes those
+ * who commit in one scope and keeps the fence from moving.
+ *
+ * Under REPEATABLE READ and SERIALIZABLE the decision is made from fresh data
+ * too, but an answer that the transaction's own snapshot does not bear out is a
+ * serialization failure: the transaction could not explain it by what it sees.
+ *
+ * Locks: fencing.floor (AccessShareLock), then the fence row.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "utils/snapmgr.h"
+
+static void refuse_reentry(const Gate *gate);
+static void decide(Gate *gate);
+static bool decide_again(void *arg);
+static bool judge(Gate *gate);
+static FencingOutcome judge_receipt(Gate *gate);
+static void check_transaction_snapshot(Gate *gate);
+static void accept(Gate *gate);
+static void add_context(void *arg);
+
+/* innermost first; its statement is running */
+static Gate *in_progress = NULL;
+
+/*
+ * Passes the gate: fills the answer, and on FENCING_COMMITTED has run the
+ * statement and inserted the receipt.  Raises LF001, LF002, 25006, 40001,
+ * 54000, 55006, and what the statement raises.
+ */
+void
+fencing_gate(Gate *gate)
+{
+	gate->result_null = true;
+	gate->in_epoch = false;
+
+	refuse_reentry(gate);
+
+	/* before any lock, because it may take long */
+	gate->digest = fencing_make_digest(gate->content, FENCING_DIGEST_VERSION);
+
+	decide(gate);
+	if (gate->outcome == FENCING_COMMITTED)
+		accept(gate);
+	else if (gate->in_epoch)
+		fencing_leave_epoch();
+}
+
+/* The gates whose statements are running, innermost first, or NULL. */
+const Gate *
+fencing_gates_in_progress(void)
+{
+	return in_progress;
+}
+
+/* An attempt that comes from its own statement would be accepted twice. */
+static void
+refuse_reentry(const Gate *gate)
+{
+	for (const Gate *g = in_progress; g != NULL; g = g->outer)
+	{
+		if (g->kind == gate->kind && g->kind->same(g, gate))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("%s was called again by its own statement", gate->kind->function)));
+	}
+}
+
+/*
+ * Decides the outcome.  On FENCING_COMMITTED the fence is locked, and nothing
+ * has been written yet.
+ */
+static void
+decide(Gate *gate)
+{
+	for (;;)
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+		bool		certain;
+		bool		decided;
+
+		CHECK_FOR_INTERRUPTS();
+		gate->kind->find_receipt(gate, snapshot);
+		gate->kind->find_fence(gate, snapshot);
+		certain = judge(gate);
+		if (certain)
+		{
+			UnregisterSnapshot(snapshot);
+			return;
+		}
+
+		decided = fencing_with_row_lock(gate->fence_rel, gate->fence.tuple,
+										gate->outcome == FENCING_COMMITTED,
+										decide_again, gate);
+		UnregisterSnapshot(snapshot);
+		if (decided)
+			return;
+	}
+}
+
+/*
+ * The fence is locked in the version that we have; has a receipt come while
+ * we waited?  Returns whether to keep the lock.
+ */
+static bool
+decide_again(void *arg)
+{
+	Gate	   *gate = (Gate *) arg;
+	Snapshot	snapshot = fencing_fresh_snapshot();
+
+	gate->kind->find_receipt(gate, snapshot);
+	UnregisterSnapshot(snapshot);
+	(void) judge(gate);
+	return gate->outcome == FENCING_COMMITTED;
+}
+
+/*
+ * Derives the outcome from the receipt and the fence.  Returns whether it
+ * holds without the lock of the fence.
+ */
+static bool
+judge(Gate *gate)
+{
+	const GateFence *fence = &gate->fence;
+	bool		issued = false;
+	bool		certain = true;
+
+	if (gate->receipt.found)
+	{
+		gate->outcome = judge_receipt(gate);
+		gate->committed_at = gate->receipt.committed_at;
+		check_transaction_snapshot(gate);
+		return true;
+	}
+
+	/* a server that may lag behind, or may not write, knows too little */
+	PreventCommandIfReadOnly(gate->kind->function);
+	PreventCommandIfParallelMode(gate->kind->function);
+
+	if (!gate->in_epoch)
+	{
+		gate->epoch_start = fencing_enter_epoch();
+		gate->in_epoch = true;
+	}
+
+	if (!fence->found)
+	{
+		issued = gate->number <= gate->epoch_start || gate->number <= fencing_floor();
+		gate->outcome = FENCING_PRUNED;
+	}
+	else if (gate->number < fence->number)
+	{
+		issued = true;
+		gate->outcome = gate->number <= fence->purged_through ? FENCING_PRUNED : FENCING_STALE;
+	}
+	else if (gate->number == fence->number)
+	{
+		/*
+		 * A number of a former epoch is over, but one prepared for two-phase
+		 * commit before the epoch ended may still become committed.
+		 */
+		issued = true;
+		certain = false;
+		gate->outcome = !fence->external && gate->number <= gate->epoch_start ?
+			FENCING_STALE : FENCING_COMMITTED;
+	}
+
+	check_transaction_snapshot(gate);
+	if (!issued)
+		gate->kind->never_issued(gate);
+	return certain;
+}
+
+/* Compares by the version that made the digest of the receipt. */
+static FencingOutcome
+judge_receipt(Gate *gate)
+{
+	GateReceipt *receipt = &gate->receipt;
+	bytea	   *digest = gate->digest;
+
+	if (!fencing_known_digest_version(receipt->digest_version))
+		ereport(WARNING,
+				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+				 errmsg("receipt has a digest of version %d, which this installation does not know",
+						receipt->digest_version)));
+	if (receipt->digest_version != FENCING_DIGEST_VERSION)
+		digest = fencing_make_digest(gate->content, receipt->digest_version);
+
+	if (!fencing_same_text(digest, receipt->digest))
+		return FENCING_CONFLICT;
+
+	gate->result = receipt->result;
+	gate->result_null = receipt->result_null;
+	return FENCING_REPLAYED;
+}
+
+/*
+ * Raises 40001 if what decided is not what the transaction's snapshot shows:
+ * the receipt, or its absence and the numbers of the fence.  It is the numbers
+ * that count: a fence that was only rewritten is the same fence.
+ */
+static void
+check_transaction_snapshot(Gate *gate)
+{
+	GateReceipt receipt = gate->receipt;
+	GateFence	fence = gate->fence;
+	bool		same;
+	Snapshot	snapshot;
+
+	if (!IsolationUsesXactSnapshot())
+		return;
+
+	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	gate->kind->find_receipt(gate, snapshot);
+	same = gate->receipt.found == receipt.found;
+	if (same && !receipt.found)
+	{
+		gate->kind->find_fence(gate, snapshot);
+		same = gate->fence.found == fence.found &&
+			(!fence.found || (gate->fence.number == fence.number &&
+							  gate->fence.purged_through == fence.purged_through));
+
+		/* reading it as any SELECT would: the predicate lock is needed */
+		if (same && fence.found && IsolationIsSerializable())
+			(void) fencing_visible_to_transaction(gate->fence_rel, gate->fence.tuple);
+	}
+	UnregisterSnapshot(snapshot);
+	gate->receipt = receipt;
+	gate->fence = fence;
+	if (!same)
+		fencing_serialization_failure();
+}
+
+/*
+ * The number is accepted: runs the statement and keeps the receipt.  The fence
+ * is locked.
+ */
+static void
+accept(Gate *gate)
+{
+	/* what the client is told must survive a crash, whatever his settings */
+	ForceSyncCommit();
+
+	gate->committed_at = GetCurrentTimestamp();
+	if (gate->statement != NULL)
+	{
+		ErrorContextCallback context = {error_context_stack, add_context, gate};
+
+		gate->outer = in_progress;
+		in_progress = gate;
+		error_context_stack = &context;
+		PG_TRY();
+		{
+			gate->result = fencing_run_statement(gate->statement, &gate->result_null);
+		}
+		PG_FINALLY();
+		{
+			in_progress = gate->outer;
+			error_context_stack = context.previous;
+		}
+		PG_END_TRY();
+	}
+	gate->kind->keep_receipt(gate);
+}
+
+static void
+add_context(void *arg)
+{
+	Gate	   *gate = (Gate *) arg;
+
+	errcontext("statement of %s", gate->kind->describe(gate));
+}

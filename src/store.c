@@ -1,0 +1,570 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *	  The state tables: look up, lock, write.
+ *
+ * The hot tables are reached through the table access method and their primary
+ * keys, without planner or executor: a probe costs about a microsecond, no
+ * plan can be pinned to a sequential scan, and no name is ever resolved
+ * through search_path.  The tables carry no triggers and no constraints but
+ * NOT NULL and the primary key, so nothing is passed over.
+ *
+ * Rows are searched with SnapshotAny and judged one by one against an MVCC
+ * snapshot.  An index scan with the MVCC snapshot itself would, under
+ * SERIALIZABLE, take predicate locks on index pages, and transactions on
+ * different keys of one page would fail each other.  Where a predicate lock is
+ * needed it is taken on the row (fencing_visible_to_transaction).
+ *
+ * A row is locked FOR NO KEY UPDATE in the version that was looked at.  Getting
+ * that lock means that nothing has moved since; otherwise the caller looks
+ * again.  The snapshot that found the row must stay registered until then, or
+ * its line pointer could be used again.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/multixact.h"
+#include "access/relscan.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/*
+ * Fourth field of our advisory lock tags.  pg_advisory_lock() and its kin use
+ * 1 and 2, so no application lock can collide with a key lock.
+ */
+#define KEY_LOCK_CLASS		0xFE
+
+typedef struct StoreScan
+{
+	Relation	rel;
+	Relation	index;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+	Snapshot	snapshot;
+} StoreScan;
+
+/* a row to wait for, and what to do when it is locked */
+typedef struct RowLockWait
+{
+	Relation	rel;
+	HeapTuple	tuple;
+	FencingWork work;
+	void	   *arg;
+	bool		moved;
+} RowLockWait;
+
+static HeapTuple find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot,
+					  Snapshot scan_snapshot);
+static void scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
+					   Snapshot snapshot, Snapshot scan_snapshot);
+static bool scan_next(StoreScan *scan);
+static void scan_end(StoreScan *scan);
+static void forget_table_oids(Datum arg, int cacheid, uint32 hashvalue);
+static bool wait_and_work(void *arg);
+static bool row_has_running_locker(HeapTuple tuple);
+static void key_lock_tag(LOCKTAG *tag, const text *key);
+
+static const char *const table_names[FENCING_NTABLES] = {
+	[FENCING_FLOOR] = "floor",
+	[FENCING_FENCES] = "fences",
+	[FENCING_LEASES] = "leases",
+	[FENCING_RECEIPTS] = "receipts",
+	[FENCING_GRANTS] = "grants"
+};
+
+/* Valid until a schema is made or dropped: the tables go only with theirs. */
+static Oid	table_oids[FENCING_NTABLES];
+
+/* The OID of a state table. */
+Oid
+fencing_table_oid(FencingTable table)
+{
+	static bool registered = false;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_table_oids, (Datum) 0);
+		registered = true;
+	}
+
+	if (!OidIsValid(table_oids[table]))
+	{
+		Oid			oid = get_relname_relid(table_names[table],
+											get_namespace_oid("fencing", false));
+
+		if (!OidIsValid(oid))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("relation \"fencing.%s\" does not exist", table_names[table]),
+					 errhint("Create the extension fencing again.")));
+		table_oids[table] = oid;
+	}
+	return table_oids[table];
+}
+
+static void
+forget_table_oids(Datum arg, int cacheid, uint32 hashvalue)
+{
+	memset(table_oids, 0, sizeof(table_oids));
+}
+
+/* Opens a state table; close it with NoLock if something was written. */
+Relation
+fencing_open(FencingTable table, LOCKMODE lockmode)
+{
+	return table_open(fencing_table_oid(table), lockmode);
+}
+
+/*
+ * A registered snapshot of what is committed now, at every isolation level.
+ * (A parallel worker may not take one; it cannot get past the gate anyway.)
+ */
+Snapshot
+fencing_fresh_snapshot(void)
+{
+	return RegisterSnapshot(IsInParallelMode() ? GetTransactionSnapshot() : GetLatestSnapshot());
+}
+
+/*
+ * The row with this primary key that the snapshot sees, copied with its
+ * position, or NULL.  keys has the leading nkeys columns of the primary key.
+ */
+HeapTuple
+fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+{
+	return find(rel, nkeys, keys, snapshot, SnapshotAny);
+}
+
+/* The same as any SELECT would do it, with its predicate locks. */
+HeapTuple
+fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+{
+	return find(rel, nkeys, keys, snapshot, snapshot);
+}
+
+static HeapTuple
+find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot, Snapshot scan_snapshot)
+{
+	StoreScan	scan;
+	HeapTuple	tuple = NULL;
+
+	scan_begin(&scan, rel, nkeys, keys, snapshot, scan_snapshot);
+	if (scan_next(&scan))
+		tuple = ExecCopySlotHeapTuple(scan.slot);
+	scan_end(&scan);
+	return tuple;
+}
+
+/* All rows of a small table that the snapshot sees, copied. */
+List *
+fencing_scan_all(Relation rel, Snapshot snapshot)
+{
+	TableScanDesc scan = table_beginscan(rel, SnapshotAny, 0, NULL);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	List	   *rows = NIL;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		if (table_tuple_satisfies_snapshot(rel, slot, snapshot))
+			rows = lappend(rows, ExecCopySlotHeapTuple(slot));
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	return rows;
+}
+
+static void
+scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
+		   Snapshot snapshot, Snapshot scan_snapshot)
+{
+	ScanKeyData skeys[INDEX_MAX_KEYS];
+
+	scan->rel = rel;
+	scan->snapshot = snapshot;
+	scan->index = index_open(fencing_primary_key(rel), AccessShareLock);
+	for (int i = 0; i < nkeys; i++)
+	{
+		RegProcedure equal = InvalidOid;
+
+		AttrNumber	column = scan->index->rd_index->indkey.values[i];
+
+		switch (TupleDescAttr(RelationGetDescr(rel), column - 1)->atttypid)
+		{
+			case TEXTOID:
+				equal = F_TEXTEQ;
+				break;
+			case INT8OID:
+				equal = F_INT8EQ;
+				break;
+			case OIDOID:
+				equal = F_OIDEQ;
+				break;
+			case NAMEOID:
+				equal = F_NAMEEQ;
+				break;
+			default:
+				elog(ERROR, "unexpected key type in index \"%s\"",
+					 RelationGetRelationName(scan->index));
+		}
+		/* this sets collation "C", which the columns have */
+		ScanKeyInit(&skeys[i], i + 1, BTEqualStrategyNumber, equal, keys[i]);
+	}
+	scan->scan = fencing_index_beginscan(rel, scan->index, scan_snapshot, nkeys);
+	index_rescan(scan->scan, skeys, nkeys, NULL, 0);
+	scan->slot = table_slot_create(rel, NULL);
+}
+
+static bool
+scan_next(StoreScan *scan)
+{
+	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->slot))
+	{
+		if (table_tuple_satisfies_snapshot(scan->rel, scan->slot, scan->snapshot))
+			return true;
+	}
+	return false;
+}
+
+static void
+scan_end(StoreScan *scan)
+{
+	ExecDropSingleTupleTableSlot(scan->slot);
+	index_endscan(scan->scan);
+	index_close(scan->index, AccessShareLock);
+}
+
+/* A column that cannot be NULL; it points into the tuple. */
+Datum
+fencing_get(Relation rel, HeapTuple tuple, int attnum)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, attnum, RelationGetDescr(rel), &isnull);
+
+	if (isnull)
+		elog(ERROR, "unexpected null in column %d of relation \"%s\"",
+			 attnum, RelationGetRelationName(rel));
+	return value;
+}
+
+/*
+ * Whether the transaction's own snapshot sees this row version.  Under
+ * SERIALIZABLE this also takes the predicate lock on the row.
+ */
+bool
+fencing_visible_to_transaction(Relation rel, HeapTuple tuple)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	bool		visible;
+
+	visible = table_tuple_fetch_row_version(rel, &tuple->t_self, snapshot, slot);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	return visible;
+}
+
+/*
+ * Before a row is written: under REPEATABLE READ and SERIALIZABLE it must be
+ * one that the transaction sees, as for any UPDATE.
+ */
+void
+fencing_require_visible(Relation rel, HeapTuple tuple)
+{
+	if (IsolationUsesXactSnapshot() && !fencing_visible_to_transaction(rel, tuple))
+		fencing_serialization_failure();
+}
+
+void
+fencing_serialization_failure(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent update"),
+			 errhint("The transaction might succeed if retried.")));
+}
+
+/*
+ * Locks this version of a row FOR NO KEY UPDATE, until the end of the current
+ * (sub)transaction.  LockWaitBlock waits, LockWaitSkip does not.
+ */
+FencingLock
+fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_lock(rel, &tuple->t_self, SnapshotAny, slot,
+							  GetCurrentCommandId(false), LockTupleNoKeyExclusive,
+							  policy, 0, &failure);
+	ExecDropSingleTupleTableSlot(slot);
+
+	switch (result)
+	{
+		case TM_Ok:
+			return FENCING_LOCKED;
+		case TM_WouldBlock:
+			return FENCING_BUSY;
+		case TM_Updated:
+		case TM_Deleted:
+			return FENCING_MOVED;
+		default:
+			elog(ERROR, "unexpected table_tuple_lock status: %u", result);
+			return FENCING_MOVED;	/* keep compiler quiet */
+	}
+}
+
+/*
+ * Locks the row, waiting if need be, and calls work under the lock.  work
+ * returns whether it wants to keep the lock, that is whether it wrote or the
+ * caller will.  Returns false if the row had moved: then look again.
+ *
+ * With expect_write a row that nobody holds is locked without further ado.
+ * Else, and for a wait, a subtransaction lets go of a lock that is not kept.
+ * (What is left: a locker that came and committed between our look at the row
+ * and our lock, a few instructions later.  Then a call that does not write
+ * leaves the lock to the end of its transaction.)
+ */
+bool
+fencing_with_row_lock(Relation rel, HeapTuple tuple, bool expect_write,
+					  FencingWork work, void *arg)
+{
+	RowLockWait wait = {rel, tuple, work, arg, false};
+
+	if (expect_write && !row_has_running_locker(tuple))
+	{
+		switch (fencing_lock_row(rel, tuple, LockWaitSkip))
+		{
+			case FENCING_LOCKED:
+				(void) work(arg);
+				return true;
+			case FENCING_MOVED:
+				return false;
+			case FENCING_BUSY:
+				break;
+		}
+	}
+	(void) fencing_subtransaction(wait_and_work, &wait, NULL);
+	return !wait.moved;
+}
+
+static bool
+wait_and_work(void *arg)
+{
+	RowLockWait *wait = (RowLockWait *) arg;
+
+	wait->moved = fencing_lock_row(wait->rel, wait->tuple, LockWaitBlock) != FENCING_LOCKED;
+	return !wait->moved && wait->work(wait->arg);
+}
+
+/*
+ * Whether another transaction that held the row when the copy was made is
+ * still running.  (Members of a multixact may be our own; then we only take
+ * the longer way.)
+ */
+static bool
+row_has_running_locker(HeapTuple tuple)
+{
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
+
+	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
+		return false;
+	if (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI)
+		return MultiXactIdIsRunning(xmax,
+									HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_data->t_infomask));
+	return !TransactionIdIsCurrentTransactionId(xmax) && TransactionIdIsInProgress(xmax);
+}
+
+/*
+ * Calls work in an internal subtransaction, which is kept if work returns
+ * true and rolled back, with its locks, if it returns false or raises an
+ * error.  The error is raised again, or, if the caller wants it, given to him
+ * instead.  Memory is the caller's context throughout.
+ */
+bool
+fencing_subtransaction(FencingWork work, void *arg, ErrorData **error)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool keep = false;
+
+	if (error != NULL)
+		*error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		keep = work(arg);
+		if (keep)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+
+		if (error == NULL)
+			ReThrowError(edata);
+		*error = edata;
+		keep = false;
+	}
+	PG_END_TRY();
+
+	return keep;
+}
+
+/*
+ * The lock on a key that has no row, or whose row is about to go, until the
+ * end of the transaction.  It is an advisory lock of a class of its own on a
+ * 64-bit hash of the key: two keys of one hash only wait for each other.
+ * Returns whether it was got, always true with wait.
+ */
+bool
+fencing_key_lock(const text *key, bool wait)
+{
+	LOCKTAG		tag;
+
+	key_lock_tag(&tag, key);
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Gives it back; only if nothing was written under it. */
+void
+fencing_key_unlock(const text *key)
+{
+	LOCKTAG		tag;
+
+	key_lock_tag(&tag, key);
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+static void
+key_lock_tag(LOCKTAG *tag, const text *key)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(key),
+										   VARSIZE_ANY_EXHDR(key), 0);
+
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 KEY_LOCK_CLASS);
+}
+
+/* Inserts a row; later commands of the transaction see it. */
+void
+fencing_insert(Relation rel, const Datum *values, const bool *nulls)
+{
+	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values),
+										unconstify(bool *, nulls));
+
+	CatalogTupleInsert(rel, tuple);
+	heap_freetuple(tuple);
+	CommandCounterIncrement();
+}
+
+/*
+ * Writes a row anew, none of whose columns is NULL.  The caller has locked
+ * this version, so it is the latest one.
+ */
+void
+fencing_update(Relation rel, HeapTuple old, const Datum *values)
+{
+	bool		nulls[MaxHeapAttributeNumber] = {false};
+	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values), nulls);
+
+	CatalogTupleUpdate(rel, &old->t_self, tuple);
+	heap_freetuple(tuple);
+	CommandCounterIncrement();
+}
+
+/* Deletes a row that the caller has locked. */
+void
+fencing_delete(Relation rel, HeapTuple tuple)
+{
+	CatalogTupleDelete(rel, &tuple->t_self);
+	CommandCounterIncrement();
+}
+
+/* Deletes all rows with these leading columns of the primary key. */
+void
+fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+{
+	StoreScan	scan;
+
+	scan_begin(&scan, rel, nkeys, keys, snapshot, SnapshotAny);
+	while (scan_next(&scan))
+	{
+		HeapTuple	tuple = ExecCopySlotHeapTuple(scan.slot);
+
+		fencing_require_visible(rel, tuple);
+		CatalogTupleDelete(rel, &tuple->t_self);
+		heap_freetuple(tuple);
+	}
+	scan_end(&scan);
+	CommandCounterIncrement();
+}
+
+/*
+ * Executes a query of ours as the owner of the state tables.  Names and
+ * operators in it are qualified.  The security context is read here, not
+ * earlier: the caller's statement may have changed the role meanwhile.  After
+ * an error the abort of the (sub)transaction restores it.
+ */
+void
+fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args)
+{
+	Relation	rel = fencing_open(FENCING_FENCES, AccessShareLock);
+	Oid			owner = rel->rd_rel->relowner;
+	Oid			saved_user;
+	int			saved_context;
+	int			result;
+
+	table_close(rel, AccessShareLock);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_NOFORCE_RLS);
+	result = SPI_execute_with_args(query, nargs, argtypes, args, NULL, false, 0);
+	SetUserIdAndSecContext(saved_user, saved_context);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute_with_args returned %s for query: %s",
+			 SPI_result_code_string(result), query);
+	SPI_finish();
+}
