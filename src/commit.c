@@ -41,7 +41,7 @@ typedef struct CommitCall
 } CommitCall;
 
 static bool attempt(void *arg);
-static void refuse_outcome(const CommitGate *commit) pg_attribute_noreturn();
+pg_noreturn static void refuse_outcome(const CommitGate *commit);
 static bool must_propagate(const ErrorData *error);
 static void warn_outside_transaction(Oid function);
 static bool same_commit(const Gate *a, const Gate *b);
@@ -49,7 +49,7 @@ static void find_commit_receipt(Gate *gate, Snapshot snapshot);
 static void read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt);
 static void find_commit_fence(Gate *gate, Snapshot snapshot);
 static void keep_commit_receipt(Gate *gate);
-static void token_never_issued(const Gate *gate) pg_attribute_noreturn();
+pg_noreturn static void token_never_issued(const Gate *gate);
 static char *describe_commit(const Gate *gate);
 
 PG_FUNCTION_INFO_V1(fencing_commit);

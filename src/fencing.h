@@ -25,6 +25,27 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+/*
+ * Version shims: PostgreSQL 15 to 18
+ */
+#if PG_VERSION_NUM >= 180000
+#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel, false)
+#else
+#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
+#endif
+
+#ifndef INTERVAL_NOT_FINITE
+#define INTERVAL_NOT_FINITE(i) false	/* no such value before 17 */
+#endif
+
+#ifndef pg_noreturn
+#define pg_noreturn pg_attribute_noreturn()		/* before 18 */
+#endif
+
 /* SQLSTATEs of our own */
 #define ERRCODE_FENCING_NEVER_ISSUED	MAKE_SQLSTATE('L', 'F', '0', '0', '1')
 #define ERRCODE_FENCING_UNKNOWN_VERSION MAKE_SQLSTATE('L', 'F', '0', '0', '2')
@@ -140,7 +161,7 @@ extern List *fencing_scan_all(Relation rel, Snapshot snapshot);
 extern Datum fencing_get(Relation rel, HeapTuple tuple, int attnum);
 extern bool fencing_visible_to_transaction(Relation rel, HeapTuple tuple);
 extern void fencing_require_visible(Relation rel, HeapTuple tuple);
-extern void fencing_serialization_failure(void) pg_attribute_noreturn();
+pg_noreturn extern void fencing_serialization_failure(void);
 extern FencingLock fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy);
 extern bool fencing_with_row_lock(Relation rel, HeapTuple tuple, bool expect_write,
 								  FencingWork work, void *arg);
@@ -268,22 +289,5 @@ extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot sn
  * commit.c: the fenced commit
  */
 extern bool fencing_commit_in_progress(const text *job_key);
-
-/*
- * Version shims: PostgreSQL 15 to 18
- */
-#if PG_VERSION_NUM >= 180000
-#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
-	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
-#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel, false)
-#else
-#define fencing_index_beginscan(heap, index, snapshot, nkeys) \
-	index_beginscan(heap, index, snapshot, nkeys, 0)
-#define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
-#endif
-
-#ifndef INTERVAL_NOT_FINITE
-#define INTERVAL_NOT_FINITE(i) false	/* no such value before 17 */
-#endif
 
 #endif							/* FENCING_H */

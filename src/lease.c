@@ -101,7 +101,7 @@ static void write_fence(LeaseCall *call, int64 token, bool external);
 static void write_lease(LeaseCall *call, int64 token, TimestampTz until);
 static void refuse_external(const LeaseCall *call);
 static void refuse_unknown(const LeaseCall *call);
-static void job_busy(const LeaseCall *call) pg_attribute_noreturn();
+pg_noreturn static void job_busy(const LeaseCall *call);
 
 PG_FUNCTION_INFO_V1(fencing_acquire);
 PG_FUNCTION_INFO_V1(fencing_renew);
