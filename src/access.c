@@ -3,9 +3,8 @@
  * access.c
  *	  Who may call which functions.
  *
- * fencing.grants keeps what was granted, by name of the role.  After each
- * change the role's EXECUTE privileges on our functions are set anew from it,
- * as an upgrade will do for new functions.
+ * fencing.grants keeps what was granted, by name of the role, so that an upgrade
+ * can grant its new functions too.
  *
  * Locks: ShareRowExclusiveLock on fencing.grants, so that two changes of one
  * role do not meet in pg_proc.
@@ -70,9 +69,8 @@ static const AccessKind functions[] = {
 
 static void change_access(FunctionCallInfo fcinfo, bool grant);
 static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
-static int	granted_access(Relation grants, const char *role, Snapshot snapshot);
-static void set_privileges(Oid namespace, const char *role, int access, Oid owner);
-static List *functions_of(Oid namespace, int access);
+static int	granted_access(Relation grants, const char *role);
+static List *functions_of(Oid namespace, int access, int besides);
 static void execute_grant(bool is_grant, const char *role, List *objects, Oid owner);
 
 PG_FUNCTION_INFO_V1(fencing_grant);
@@ -105,6 +103,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	char	   *role;
 	const AccessKind *access;
 	Relation	grants;
+	Oid			owner;
+	Oid			namespace;
 	Snapshot	snapshot;
 	HeapTuple	row;
 	NameData	rolename;
@@ -124,6 +124,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	PreventCommandIfParallelMode(grant ? "fencing_grant()" : "fencing_ungrant()");
 
 	grants = fencing_open(FENCING_GRANTS, ShareRowExclusiveLock);
+	owner = grants->rd_rel->relowner;
+	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
 	namestrcpy(&rolename, role);
 	values[Anum_grants_role - 1] = NameGetDatum(&rolename);
 	values[Anum_grants_access - 1] = CStringGetTextDatum(access->name);
@@ -131,15 +133,21 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	snapshot = fencing_fresh_snapshot();
 	row = fencing_find(grants, 2, values, snapshot);
 	UnregisterSnapshot(snapshot);
-	if (grant && row == NULL)
-		fencing_insert(grants, values, nulls);
-	else if (!grant && row != NULL)
-		fencing_delete(grants, row);
 
-	snapshot = fencing_fresh_snapshot();
-	set_privileges(get_func_namespace(fcinfo->flinfo->fn_oid), role,
-				   granted_access(grants, role, snapshot), grants->rd_rel->relowner);
-	UnregisterSnapshot(snapshot);
+	if (grant)
+	{
+		/* also if it is there already: somebody may have revoked by hand */
+		if (row == NULL)
+			fencing_insert(grants, values, nulls);
+		execute_grant(true, role, functions_of(namespace, access->bit, 0), owner);
+	}
+	else if (row != NULL)
+	{
+		fencing_delete(grants, row);
+		execute_grant(false, role,
+					  functions_of(namespace, access->bit, granted_access(grants, role)),
+					  owner);
+	}
 	table_close(grants, NoLock);
 }
 
@@ -164,8 +172,9 @@ arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /* All that a role has, as bits. */
 static int
-granted_access(Relation grants, const char *role, Snapshot snapshot)
+granted_access(Relation grants, const char *role)
 {
+	Snapshot	snapshot = fencing_fresh_snapshot();
 	int			access = 0;
 	ListCell   *lc;
 
@@ -182,31 +191,25 @@ granted_access(Relation grants, const char *role, Snapshot snapshot)
 				access |= access_kinds[i].bit;
 		}
 	}
+	UnregisterSnapshot(snapshot);
 	return access;
 }
 
-/* Takes all privileges on our functions from the role, then gives what is due. */
-static void
-set_privileges(Oid namespace, const char *role, int access, Oid owner)
-{
-	List	   *granted = functions_of(namespace, access);
-
-	execute_grant(false, role, functions_of(namespace, ACCESS_ADMIN), owner);
-	if (granted != NIL)
-		execute_grant(true, role, granted, owner);
-}
-
-/* The functions of these kinds of access, as GRANT names them. */
+/*
+ * The functions that these kinds of access give and the kinds in "besides" do
+ * not, as GRANT names them.
+ */
 static List *
-functions_of(Oid namespace, int access)
+functions_of(Oid namespace, int access, int besides)
 {
 	List	   *objects = NIL;
 
 	for (size_t i = 0; i < lengthof(functions); i++)
 	{
+		int			kinds = functions[i].bit | ACCESS_ADMIN;
 		CatCList   *candidates;
 
-		if ((access & (functions[i].bit | ACCESS_ADMIN)) == 0)
+		if ((kinds & access) == 0 || (kinds & besides) != 0)
 			continue;
 
 		candidates = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(functions[i].name));
@@ -241,6 +244,9 @@ execute_grant(bool is_grant, const char *role, List *objects, Oid owner)
 	RoleSpec   *grantee = makeNode(RoleSpec);
 	Oid			saved_user;
 	int			saved_context;
+
+	if (objects == NIL)
+		return;
 
 	grantee->roletype = ROLESPEC_CSTRING;
 	grantee->rolename = pstrdup(role);
