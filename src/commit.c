@@ -105,7 +105,6 @@ fencing_commit(PG_FUNCTION_ARGS)
 		gate->outcome = FENCING_FAILED;
 		values[3] = fencing_error_to_jsonb(error);
 		nulls[3] = false;
-		return fencing_answer(fcinfo, gate->outcome, values, nulls);
 	}
 
 	switch (gate->outcome)
@@ -226,6 +225,10 @@ warn_outside_transaction(Oid function)
 	PlannedStmt *plan;
 	uint32		hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
 	ListCell   *lc;
+
+	/* the statement of another commit is a write beside it */
+	if (fencing_gates_in_progress() != NULL)
+		return;
 
 	if (IsTransactionBlock() || ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
 		return;

@@ -271,15 +271,15 @@ accept(Gate *gate)
 
 		gate->outer = in_progress;
 		in_progress = gate;
-		error_context_stack = &context;
 		PG_TRY();
 		{
+			/* PG_END_TRY takes it off again */
+			error_context_stack = &context;
 			gate->result = fencing_run_statement(gate->statement, &gate->result_null);
 		}
 		PG_FINALLY();
 		{
 			in_progress = gate->outer;
-			error_context_stack = context.previous;
 		}
 		PG_END_TRY();
 	}

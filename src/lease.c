@@ -173,6 +173,7 @@ fencing_renew(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		look(&call, snapshot);
+		refuse_external(&call);
 		call.outcome = FENCING_LOST;
 		call.moved = is_unsuperseded(&call) && call.lease.until != DT_NOBEGIN &&
 			!fencing_with_row_lock(call.leases, call.lease.tuple, true, renew_locked, &call);
@@ -217,6 +218,7 @@ fencing_release(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		look(&call, snapshot);
+		refuse_external(&call);
 		call.moved = false;
 		if (!is_unsuperseded(&call))
 			call.outcome = FENCING_LOST;
@@ -542,7 +544,7 @@ is_callers(const LeaseCall *call)
 static bool
 is_unsuperseded(const LeaseCall *call)
 {
-	return call->fence.found && !call->fence.external && is_callers(call) &&
+	return call->fence.found && is_callers(call) &&
 		call->lease.token == call->token &&
 		call->fence.number == call->token &&
 		call->token > call->epoch_start;
@@ -749,7 +751,7 @@ write_lease(LeaseCall *call, int64 token, TimestampTz until)
 static void
 refuse_external(const LeaseCall *call)
 {
-	if (call->fence.external)
+	if (call->fence.found && call->fence.external)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("tokens of job \"%s\" are issued elsewhere",
