@@ -1,0 +1,133 @@
+# shellcheck shell=bash
+#
+# Which PostgreSQL to test with, and the packages that this needs.  Sourced by
+# test/run.
+
+# The major version that this release of Debian ships.
+debian_major()
+{
+	local version
+
+	# shellcheck disable=SC1091
+	version=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_ID:-}")
+	case $version in
+		debian-12) echo 15 ;;
+		debian-13) echo 17 ;;
+		*)
+			apt-cache show postgresql 2>/dev/null | sed -n 's/^Version: \([0-9]*\)+.*/\1/p' | sort -n | tail -n 1
+			;;
+	esac
+}
+
+# A path; the file need not be there yet if a package of Debian will bring it.
+choose_pg_config()
+{
+	local major path
+
+	if [ -n "${PG_CONFIG:-}" ]; then
+		path=$(realpath -s "$(command -v "$PG_CONFIG" || echo "$PG_CONFIG")")
+		[[ -x $path || $path == /usr/lib/postgresql/[0-9]*/bin/pg_config ]] ||
+			die "PG_CONFIG: there is no $PG_CONFIG"
+		echo "$path"
+		return
+	fi
+	major=$(debian_major)
+	if [ -z "$major" ] && command -v apt-get >/dev/null; then
+		apt_get update >&2
+		major=$(debian_major)
+	fi
+	[ -n "$major" ] || die "which PostgreSQL? set PG_CONFIG"
+	echo "/usr/lib/postgresql/$major/bin/pg_config"
+}
+
+# Packages for what is not there, one a line.  Looked up by what is used, not
+# by name, so that a PostgreSQL from elsewhere serves as well.
+missing_packages()
+{
+	local major bin pgxs=
+
+	major=$(basename "$(dirname "$(dirname "$PG_CONFIG")")")
+	bin=$(dirname "$PG_CONFIG")
+	if [ -x "$PG_CONFIG" ]; then
+		major=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+		bin=$("$PG_CONFIG" --bindir)
+		pgxs=$("$PG_CONFIG" --pgxs)
+	fi
+	command -v make >/dev/null || echo make
+	command -v gcc >/dev/null || echo gcc
+	[ -e /usr/include/stdio.h ] || echo libc6-dev
+	command -v prove >/dev/null || echo perl
+	perl -MIPC::Run -e 1 2>/dev/null || echo libipc-run-perl
+	[ -x "$bin/postgres" ] || echo "postgresql-$major"
+	[ -e "$pgxs" ] || echo "postgresql-server-dev-$major"
+}
+
+as_root()
+{
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+apt_get()
+{
+	as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get -q -y -o DPkg::Lock::Timeout=900 -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+# The list of packages may be absent or out of date.
+apt_install()
+{
+	apt_get install --no-install-recommends "$@" || {
+		apt_get update
+		apt_get install --no-install-recommends "$@"
+	}
+}
+
+# Debian's server package makes a cluster "main" when it is installed and
+# starts the machine's clusters.  Nobody asked for that here: forbid both,
+# only while it is installed.
+apt_install_server()
+(
+	folder=/etc/postgresql-common/createcluster.d
+	no_cluster=$folder/zz-no-main-cluster.conf
+	no_start=/usr/sbin/policy-rc.d
+	made_folder=
+
+	[ ! -e "$no_start" ] || no_start=
+	[ -e "$folder" ] || made_folder=$folder
+	trap 'as_root rm -f "$no_cluster" $no_start; [ ! -d "$made_folder" ] || as_root rmdir "$made_folder"' EXIT
+	trap 'exit 1' HUP INT TERM
+	if [ -n "$no_start" ]; then
+		printf '#!/bin/sh\nexit 101\n' | as_root tee "$no_start" >/dev/null
+		as_root chmod 755 "$no_start"
+	fi
+	apt_install postgresql-common
+	as_root mkdir -p "$folder"
+	echo 'create_main_cluster = false' | as_root tee "$no_cluster" >/dev/null
+	[ "$(pg_conftool /etc/postgresql-common/createcluster.conf show -bs create_main_cluster)" = off ] ||
+		die "createcluster.conf does not include createcluster.d; please install $* yourself"
+	apt_install "$@"
+)
+
+# Several runs may find the same package missing: the first installs it.  The
+# lock is on a folder, so that it leaves no file behind.
+install_missing()
+(
+	[ -n "$(missing_packages)" ] || exit 0
+	if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
+		die "please install, or let root run this: $(missing_packages | xargs)"
+	fi
+	exec 9</var/lib/dpkg
+	flock 9
+	mapfile -t packages < <(missing_packages)
+	[ ${#packages[@]} -gt 0 ] || exit 0
+	echo "installing ${packages[*]}"
+	if [[ " ${packages[*]} " == *" postgresql-"[0-9]* ]]; then
+		apt_install_server "${packages[@]}"
+	else
+		apt_install "${packages[@]}"
+	fi
+)
