@@ -20,6 +20,7 @@
 
 #include "fencing.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
@@ -103,6 +104,7 @@ fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out)
 	open_level(&levels[++depth], &document->root, out);
 	while (depth > 0)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (!next_value(&levels[depth], &value, out))
 			depth--;
 		else if (value.type != jbvBinary)
@@ -212,6 +214,8 @@ compare_members(const void *a, const void *b)
 	const unsigned char *sb = (const unsigned char *) kb->val.string.val;
 	int			length = Min(ka->val.string.len, kb->val.string.len);
 
+	/* an object may have millions of keys */
+	CHECK_FOR_INTERRUPTS();
 	for (int i = 0; i < length; i++)
 	{
 		if (sa[i] == sb[i])
@@ -249,6 +253,7 @@ write_scalar(const JsonbValue *value, StringInfo out)
 static void
 write_string(const char *string, int length, StringInfo out)
 {
+	static const char hex_digits[] = "0123456789abcdef";
 	const char *end = string + length;
 
 	appendStringInfoChar(out, '"');
@@ -256,6 +261,7 @@ write_string(const char *string, int length, StringInfo out)
 	{
 		const char *plain = string;
 
+		CHECK_FOR_INTERRUPTS();
 		while (string < end && (unsigned char) *string >= 0x20 &&
 			   *string != '"' && *string != '\\')
 			string++;
@@ -287,7 +293,9 @@ write_string(const char *string, int length, StringInfo out)
 				appendBinaryStringInfo(out, "\\r", 2);
 				break;
 			default:
-				appendStringInfo(out, "\\u%04x", (unsigned char) *string);
+				appendBinaryStringInfo(out, "\\u00", 4);
+				appendStringInfoChar(out, hex_digits[(unsigned char) *string >> 4]);
+				appendStringInfoChar(out, hex_digits[(unsigned char) *string & 0xF]);
 				break;
 		}
 		string++;
