@@ -304,21 +304,52 @@ COMMENT ON COLUMN fencing.receipt_log.step IS 'name of the chunk';
 COMMENT ON COLUMN fencing.receipt_log.digest_version IS 'version of the canonical form and hash';
 COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under the lock of the fence';
 
+--
+-- Privileges.  Tokens and receipts decide what happens to business data, so
+-- nobody but the owner has any, on anything, to begin with: neither PUBLIC nor
+-- those to whom ALTER DEFAULT PRIVILEGES gave some on what was made above.
+--
+DO $$
+DECLARE
+	command text;
+BEGIN
+	FOR command IN
+		SELECT DISTINCT pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', o.object,
+			CASE a.grantee WHEN 0 THEN 'PUBLIC'
+				ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END)
+		FROM (
+			SELECT 'SCHEMA fencing' AS object, n.nspowner AS owner, n.nspacl AS acl
+			FROM pg_catalog.pg_namespace n
+			WHERE n.nspname OPERATOR(pg_catalog.=) 'fencing'
+			UNION ALL
+			SELECT pg_catalog.format('%s fencing.%I', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.relname),
+				c.relowner, c.relacl
+			FROM pg_catalog.pg_class c
+			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+			WHERE n.nspname OPERATOR(pg_catalog.=) 'fencing'
+				AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v,S}'::"char"[])
+			UNION ALL
+			SELECT pg_catalog.format('FUNCTION %s', p.oid::pg_catalog.regprocedure), p.proowner,
+				COALESCE(p.proacl, pg_catalog.acldefault('f', p.proowner))
+			FROM pg_catalog.pg_proc p
+			JOIN pg_catalog.pg_depend d ON d.objid OPERATOR(pg_catalog.=) p.oid
+			JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
+			WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+				AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass
+				AND d.deptype OPERATOR(pg_catalog.=) 'e'
+				AND e.extname OPERATOR(pg_catalog.=) 'fencing'
+		) o
+		CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) a
+		WHERE a.grantee OPERATOR(pg_catalog.<>) o.owner
+	LOOP
+		EXECUTE command;
+	END LOOP;
+END
+$$;
+
+-- the pure functions are for everybody
+GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer) TO PUBLIC;
+
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log TO pg_monitor;
-
--- Tokens and receipts decide what happens to business data: only the pure
--- functions are for everybody.
-REVOKE EXECUTE ON FUNCTION fencing_acquire(text, uuid, interval) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_renew(text, uuid, bigint, interval) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_release(text, uuid, bigint) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_revoke(text, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_advance(text, bigint) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_forget(text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_receipt(text, bigint, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_grant(regrole, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing_ungrant(regrole, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing.epoch_start() FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION fencing.statement_cache() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.statement_cache() TO pg_monitor;
