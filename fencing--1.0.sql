@@ -137,7 +137,7 @@ SELECT pg_catalog.pg_extension_config_dump('fencing.grants', '');
 -- insertion timeline comes from the name of the WAL file: pg_control lags.
 INSERT INTO fencing.floor (sysid, dboid, reloid, tli, epoch, floor)
 SELECT s.system_identifier, d.oid, 'fencing.floor'::pg_catalog.regclass,
-	('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
+	('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
 	0, 0
 FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
@@ -308,6 +308,8 @@ COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under
 -- Privileges.  Tokens and receipts decide what happens to business data, so
 -- nobody but the owner has any, on anything, to begin with: neither PUBLIC nor
 -- those to whom ALTER DEFAULT PRIVILEGES gave some on what was made above.
+-- (Every operator is qualified: this runs as superuser, and others may be able
+-- to create operators in the schema where the extension goes.)
 --
 DO $$
 DECLARE
@@ -315,14 +317,15 @@ DECLARE
 BEGIN
 	FOR command IN
 		SELECT DISTINCT pg_catalog.format('REVOKE ALL ON %s FROM %s CASCADE', o.object,
-			CASE a.grantee WHEN 0 THEN 'PUBLIC'
+			CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
 				ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END)
 		FROM (
 			SELECT 'SCHEMA fencing' AS object, n.nspowner AS owner, n.nspacl AS acl
 			FROM pg_catalog.pg_namespace n
 			WHERE n.nspname OPERATOR(pg_catalog.=) 'fencing'
 			UNION ALL
-			SELECT pg_catalog.format('%s fencing.%I', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.relname),
+			SELECT pg_catalog.format('%s fencing.%I',
+					CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'S'::"char" THEN 'SEQUENCE' ELSE 'TABLE' END, c.relname),
 				c.relowner, c.relacl
 			FROM pg_catalog.pg_class c
 			JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
