@@ -48,6 +48,7 @@ static bool same_commit(const Gate *a, const Gate *b);
 static void find_commit_receipt(Gate *gate, Snapshot snapshot);
 static void read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt);
 static void find_commit_fence(Gate *gate, Snapshot snapshot);
+static void commit_accepted(const Gate *gate);
 static void keep_commit_receipt(Gate *gate);
 pg_noreturn static void token_never_issued(const Gate *gate);
 static char *describe_commit(const Gate *gate);
@@ -60,6 +61,7 @@ static const GateKind commit_kind = {
 	.same = same_commit,
 	.find_receipt = find_commit_receipt,
 	.find_fence = find_commit_fence,
+	.accepted = commit_accepted,
 	.keep_receipt = keep_commit_receipt,
 	.never_issued = token_never_issued,
 	.describe = describe_commit
@@ -348,6 +350,12 @@ static void
 find_commit_fence(Gate *gate, Snapshot snapshot)
 {
 	fencing_find_fence(gate->fence_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
+}
+
+static void
+commit_accepted(const Gate *gate)
+{
+	fencing_give_pass(((const CommitGate *) gate)->job_key);
 }
 
 static void

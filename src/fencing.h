@@ -38,6 +38,17 @@
 #define fencing_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define fencing_owns_relation(relid, roleid) \
+	object_ownercheck(RelationRelationId, relid, roleid)
+#else
+#define fencing_owns_relation(relid, roleid) pg_class_ownercheck(relid, roleid)
+#endif
+
+#ifndef ATTRIBUTE_GENERATED_VIRTUAL
+#define ATTRIBUTE_GENERATED_VIRTUAL 'v' /* no such column before 18 */
+#endif
+
 #ifndef INTERVAL_NOT_FINITE
 #define INTERVAL_NOT_FINITE(i) false	/* no such value before 17 */
 #endif
@@ -49,6 +60,7 @@
 /* SQLSTATEs of our own */
 #define ERRCODE_FENCING_NEVER_ISSUED	MAKE_SQLSTATE('L', 'F', '0', '0', '1')
 #define ERRCODE_FENCING_UNKNOWN_VERSION MAKE_SQLSTATE('L', 'F', '0', '0', '2')
+#define ERRCODE_FENCING_OUTSIDE_GATE	MAKE_SQLSTATE('L', 'F', '0', '0', '3')
 #define ERRCODE_FENCING_NOT_ACCEPTED	MAKE_SQLSTATE('L', 'F', '0', '0', '5')
 
 /* bytes in a key, and in the name of a step */
@@ -223,6 +235,9 @@ typedef struct GateKind
 	/* Fills gate->fence; found or not, as the snapshot sees it. */
 	void		(*find_fence) (Gate *gate, Snapshot snapshot);
 
+	/* The number is accepted, its statement comes next. */
+	void		(*accepted) (const Gate *gate);
+
 	/* Inserts the receipt of gate->answer. */
 	void		(*keep_receipt) (Gate *gate);
 
@@ -289,5 +304,10 @@ extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot sn
  * commit.c: the fenced commit
  */
 extern bool fencing_commit_in_progress(const text *job_key);
+
+/*
+ * guard.c: protected tables
+ */
+extern void fencing_give_pass(const text *job_key);
 
 #endif							/* FENCING_H */

@@ -265,6 +265,7 @@ accept(Gate *gate)
 	ForceSyncCommit();
 
 	gate->committed_at = GetCurrentTimestamp();
+	gate->kind->accepted(gate);
 	if (gate->statement != NULL)
 	{
 		ErrorContextCallback context = {error_context_stack, add_context, gate};

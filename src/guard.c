@@ -1,0 +1,490 @@
+/*-------------------------------------------------------------------------
+ *
+ * guard.c
+ *	  Protected tables: writes only in a transaction that passed the gate.
+ *
+ * The gate gives the transaction a pass for the job that it answers "committed"
+ * for.  AFTER ROW triggers look for the pass of the job that a row belongs to;
+ * AFTER, because only then all other triggers and the generated columns have
+ * had their say about the key.  TRUNCATE has no rows and gets a trigger of its
+ * own.
+ *
+ * A pass belongs to the subtransaction in which it was given: it is handed up
+ * when that commits, and gone when it is rolled back or when the transaction
+ * ends, PREPARE included.  The passes are a stack: those of the innermost
+ * subtransaction are on top.
+ *
+ * Locks: what CREATE TRIGGER takes.  A check takes none and reads no table.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "common/hashfn.h"
+#include "executor/spi.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/rls.h"
+
+#define ROW_TRIGGER			"fencing_guard_row"
+#define TRUNCATE_TRIGGER	"fencing_guard_truncate"
+
+/* first argument of the triggers; the second is the column or the key */
+#define BY_COLUMN			"column"
+#define BY_JOB				"job"
+
+typedef struct Pass
+{
+	uint64		hash;			/* of the key, to be quick about the others */
+	text	   *job_key;
+	int			level;			/* nesting level of its subtransaction */
+} Pass;
+
+/* What a trigger keeps between the rows of one command. */
+typedef struct Guard
+{
+	text	   *job_key;		/* by job; else by column: */
+	int			column;
+} Guard;
+
+static void pass_xact_callback(XactEvent event, void *arg);
+static void pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+								  SubTransactionId parentSubid, void *arg);
+static uint64 hash_key(const text *job_key);
+static bool has_pass(const text *job_key);
+static TriggerData *trigger_data(FunctionCallInfo fcinfo);
+static Guard *get_guard(FunctionCallInfo fcinfo, TriggerData *trigger);
+static void check_row(TriggerData *trigger, const Guard *guard, HeapTuple row);
+static void refuse_write(Relation rel, const Guard *guard, const text *job_key);
+static bool may_see_key(Relation rel, const Guard *guard);
+static Relation open_to_protect(Oid relid);
+static void check_key_column(Relation rel, const char *column);
+static void execute_command(const char *command);
+
+PG_FUNCTION_INFO_V1(fencing_protect);
+PG_FUNCTION_INFO_V1(fencing_unprotect);
+PG_FUNCTION_INFO_V1(fencing_guard_row);
+PG_FUNCTION_INFO_V1(fencing_guard_truncate);
+
+/* In TopTransactionContext. */
+static Pass *passes = NULL;
+static int	npasses = 0;
+static int	max_passes = 0;
+
+/*
+ * Gives the current subtransaction a pass for the job.
+ */
+void
+fencing_give_pass(const text *job_key)
+{
+	static bool registered = false;
+	MemoryContext context;
+
+	if (!registered)
+	{
+		RegisterXactCallback(pass_xact_callback, NULL);
+		RegisterSubXactCallback(pass_subxact_callback, NULL);
+		registered = true;
+	}
+
+	/* one that is there already is of an outer level, or of this one */
+	if (has_pass(job_key))
+		return;
+
+	context = MemoryContextSwitchTo(TopTransactionContext);
+	if (passes == NULL)
+	{
+		max_passes = 8;
+		passes = (Pass *) palloc(max_passes * sizeof(Pass));
+	}
+	else if (npasses == max_passes)
+	{
+		passes = (Pass *) repalloc_huge(passes, 2 * max_passes * sizeof(Pass));
+		max_passes *= 2;
+	}
+	passes[npasses].hash = hash_key(job_key);
+	passes[npasses].job_key = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(job_key));
+	passes[npasses].level = GetCurrentTransactionNestLevel();
+	npasses++;
+	MemoryContextSwitchTo(context);
+}
+
+static void
+pass_xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			break;
+		default:
+			passes = NULL;
+			npasses = 0;
+			break;
+	}
+}
+
+static void
+pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+					  SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_ABORT_SUB:
+			while (npasses > 0 && passes[npasses - 1].level >= level)
+				npasses--;
+			break;
+		case SUBXACT_EVENT_COMMIT_SUB:
+			for (int i = npasses; i > 0 && passes[i - 1].level >= level; i--)
+				passes[i - 1].level = level - 1;
+			break;
+		default:
+			break;
+	}
+}
+
+static uint64
+hash_key(const text *job_key)
+{
+	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(job_key),
+							   VARSIZE_ANY_EXHDR(job_key), 0);
+}
+
+/* The newest first: that is the job whose statement is running. */
+static bool
+has_pass(const text *job_key)
+{
+	uint64		hash;
+
+	if (npasses == 0)
+		return false;
+	hash = hash_key(job_key);
+	for (int i = npasses - 1; i >= 0; i--)
+	{
+		if (passes[i].hash == hash && fencing_same_text(passes[i].job_key, job_key))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * fencing_guard_row() → trigger: raises LF003 for a row, old or new, of a job
+ * that the transaction has no pass for.
+ */
+Datum
+fencing_guard_row(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = trigger_data(fcinfo);
+	Guard	   *guard;
+
+	if (!TRIGGER_FIRED_AFTER(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired AFTER ROW", ROW_TRIGGER)));
+
+	guard = get_guard(fcinfo, trigger);
+	check_row(trigger, guard, trigger->tg_trigtuple);
+	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) && guard->job_key == NULL)
+		check_row(trigger, guard, trigger->tg_newtuple);
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * fencing_guard_truncate() → trigger: raises LF003 unless the table belongs to
+ * one job, and the transaction has a pass for that.
+ */
+Datum
+fencing_guard_truncate(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = trigger_data(fcinfo);
+	Guard	   *guard;
+
+	if (!TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired for TRUNCATE", TRUNCATE_TRIGGER)));
+
+	guard = get_guard(fcinfo, trigger);
+	if (guard->job_key == NULL || !has_pass(guard->job_key))
+		refuse_write(trigger->tg_relation, guard, guard->job_key);
+	return PointerGetDatum(NULL);
+}
+
+static TriggerData *
+trigger_data(FunctionCallInfo fcinfo)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	return (TriggerData *) fcinfo->context;
+}
+
+/*
+ * Reads the arguments of the trigger.  They are looked up once per command and
+ * table: the FmgrInfo of a trigger lives that long.
+ */
+static Guard *
+get_guard(FunctionCallInfo fcinfo, TriggerData *trigger)
+{
+	Guard	   *guard = (Guard *) fcinfo->flinfo->fn_extra;
+	char	  **args = trigger->tg_trigger->tgargs;
+	MemoryContext context;
+
+	if (guard != NULL)
+		return guard;
+
+	if (trigger->tg_trigger->tgnargs != 2 ||
+		(strcmp(args[0], BY_COLUMN) != 0 && strcmp(args[0], BY_JOB) != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("trigger \"%s\" does not have the arguments that %s gives it",
+						trigger->tg_trigger->tgname, "fencing_protect()")));
+
+	context = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+	guard = (Guard *) palloc0(sizeof(Guard));
+	if (strcmp(args[0], BY_JOB) == 0)
+		guard->job_key = cstring_to_text(args[1]);
+	else
+	{
+		/* by name, as the columns of partitions are not in one order */
+		check_key_column(trigger->tg_relation, args[1]);
+		guard->column = SPI_fnumber(RelationGetDescr(trigger->tg_relation), args[1]);
+	}
+	MemoryContextSwitchTo(context);
+	fcinfo->flinfo->fn_extra = guard;
+	return guard;
+}
+
+static void
+check_row(TriggerData *trigger, const Guard *guard, HeapTuple row)
+{
+	text	   *job_key = guard->job_key;
+
+	if (job_key == NULL)
+	{
+		bool		isnull;
+		Datum		key = heap_getattr(row, guard->column,
+									   RelationGetDescr(trigger->tg_relation), &isnull);
+
+		if (!isnull)
+			job_key = DatumGetTextPP(key);
+	}
+	if (job_key == NULL || !has_pass(job_key))
+		refuse_write(trigger->tg_relation, guard, job_key);
+}
+
+static void
+refuse_write(Relation rel, const Guard *guard, const text *job_key)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FENCING_OUTSIDE_GATE),
+			 errmsg("write to protected table \"%s\" outside the gate",
+					RelationGetRelationName(rel)),
+			 job_key == NULL ? errdetail("It has no job key.") :
+			 may_see_key(rel, guard) ?
+			 errdetail("The transaction was not answered \"committed\" for job \"%s\".",
+					   text_to_cstring(job_key)) :
+			 errdetail("The transaction was not answered \"committed\" for the job of the row."),
+			 errhint("Write in a transaction in which fencing_commit() has answered \"committed\"."),
+			 errtable(rel)));
+}
+
+/* A key in an error message is something read from the table. */
+static bool
+may_see_key(Relation rel, const Guard *guard)
+{
+	Oid			relid = RelationGetRelid(rel);
+
+	if (guard->job_key != NULL)
+		return true;
+	return check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
+		(pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK ||
+		 pg_attribute_aclcheck(relid, guard->column, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
+}
+
+/*
+ * fencing_protect(relation regclass, job_key_column name, job_key text) → void
+ */
+Datum
+fencing_protect(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	StringInfoData arguments;
+	StringInfoData command;
+	char	   *namespace;
+	ListCell   *lc;
+
+	fencing_refuse_null(fcinfo, 0, "relation");
+	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("exactly one of job_key_column and job_key must be given")));
+
+	rel = open_to_protect(PG_GETARG_OID(0));
+
+	initStringInfo(&arguments);
+	if (PG_ARGISNULL(2))
+	{
+		char	   *column = NameStr(*PG_GETARG_NAME(1));
+
+		check_key_column(rel, column);
+		appendStringInfo(&arguments, "%s, %s", quote_literal_cstr(BY_COLUMN),
+						 quote_literal_cstr(column));
+	}
+	else
+		appendStringInfo(&arguments, "%s, %s", quote_literal_cstr(BY_JOB),
+						 quote_literal_cstr(text_to_cstring(fencing_arg_key(fcinfo, 2, "job_key"))));
+
+	namespace = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+
+	/* partitions get row triggers from their parent, present and future ones */
+	initStringInfo(&command);
+	appendStringInfo(&command,
+					 "CREATE OR REPLACE TRIGGER %s AFTER INSERT OR UPDATE OR DELETE ON %s"
+					 " FOR EACH ROW EXECUTE FUNCTION %s(%s)",
+					 ROW_TRIGGER,
+					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												RelationGetRelationName(rel)),
+					 quote_qualified_identifier(namespace, ROW_TRIGGER), arguments.data);
+	execute_command(command.data);
+
+	/* but statement triggers each need their own */
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), ShareRowExclusiveLock, NULL))
+	{
+		Oid			relid = lfirst_oid(lc);
+
+		resetStringInfo(&command);
+		appendStringInfo(&command,
+						 "CREATE OR REPLACE TRIGGER %s BEFORE TRUNCATE ON %s"
+						 " FOR EACH STATEMENT EXECUTE FUNCTION %s(%s)",
+						 TRUNCATE_TRIGGER,
+						 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+													get_rel_name(relid)),
+						 quote_qualified_identifier(namespace, TRUNCATE_TRIGGER), arguments.data);
+		execute_command(command.data);
+	}
+	table_close(rel, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * fencing_unprotect(relation regclass) → void
+ */
+Datum
+fencing_unprotect(PG_FUNCTION_ARGS)
+{
+	Relation	rel;
+	ListCell   *lc;
+
+	fencing_refuse_null(fcinfo, 0, "relation");
+	rel = open_to_protect(PG_GETARG_OID(0));
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessExclusiveLock, NULL))
+	{
+		Oid			relid = lfirst_oid(lc);
+		char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+													  get_rel_name(relid));
+
+		if (relid == RelationGetRelid(rel))
+			execute_command(psprintf("DROP TRIGGER IF EXISTS %s ON %s", ROW_TRIGGER, name));
+		execute_command(psprintf("DROP TRIGGER IF EXISTS %s ON %s", TRUNCATE_TRIGGER, name));
+	}
+	table_close(rel, NoLock);
+	PG_RETURN_VOID();
+}
+
+/* Opens a table whose owner the caller is, if it is of a kind that can be protected. */
+static Relation
+open_to_protect(Oid relid)
+{
+	Relation	rel;
+
+	if (!OidIsValid(relid) || get_rel_name(relid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	if (!fencing_owns_relation(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)),
+					   get_rel_name(relid));
+
+	rel = relation_open(relid, ShareRowExclusiveLock);
+	if (rel->rd_rel->relkind != RELKIND_RELATION &&
+		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel))));
+	if (!rel->rd_rel->relispartition && rel->rd_rel->relkind == RELKIND_RELATION &&
+		(has_superclass(relid) || find_inheritance_children(relid, NoLock) != NIL))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" has inheritance parents or children",
+						RelationGetRelationName(rel)),
+				 errdetail("Tables that inherit cannot be protected; partitioned tables can.")));
+	return rel;
+}
+
+/* The key has to be text, and to be there when a trigger looks at the row. */
+static void
+check_key_column(Relation rel, const char *column)
+{
+	int			attnum = SPI_fnumber(RelationGetDescr(rel), column);
+	Form_pg_attribute attribute;
+	Oid			type;
+
+	if (attnum <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						column, RelationGetRelationName(rel)),
+				 errhint("If it was renamed, protect the table again.")));
+
+	attribute = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+	type = getBaseType(attribute->atttypid);
+	if (type != TEXTOID && type != VARCHAROID)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column \"%s\" of relation \"%s\" is not of type text or varchar",
+						column, RelationGetRelationName(rel))));
+	if (attribute->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("column \"%s\" of relation \"%s\" is a virtual generated column",
+						column, RelationGetRelationName(rel)),
+				 errdetail("A trigger does not see its value.")));
+}
+
+/* As the caller, who owns the table; every name in it is qualified. */
+static void
+execute_command(const char *command)
+{
+	int			result;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	result = SPI_execute(command, false, 0);
+	if (result != SPI_OK_UTILITY)
+		elog(ERROR, "SPI_execute returned %s for command: %s",
+			 SPI_result_code_string(result), command);
+	SPI_finish();
+}
