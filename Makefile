@@ -18,7 +18,9 @@ OBJS = \
 	src/digest.o \
 	src/lease.o \
 	src/commit.o \
+	src/guard.o \
 	src/epoch.o \
+	src/retention.o \
 	src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 

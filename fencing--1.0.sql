@@ -83,6 +83,9 @@ CREATE TABLE fencing.receipts (
 	PRIMARY KEY (job_key, token, step)
 ) USING heap;
 
+-- for fencing_purge(), which goes from the oldest on
+CREATE INDEX receipts_committed_at_idx ON fencing.receipts (committed_at);
+
 COMMENT ON TABLE fencing.receipts IS 'what has been committed under which token: never updated, deleted by purge and forget only';
 COMMENT ON COLUMN fencing.receipts.job_key IS 'the job';
 COMMENT ON COLUMN fencing.receipts.token IS 'the token it was committed with';
@@ -94,7 +97,7 @@ COMMENT ON COLUMN fencing.receipts.committed_at IS 'clock of the server under th
 
 CREATE TABLE fencing.revocations (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	job_key text COLLATE "C" NOT NULL,
+	job_key text COLLATE "C",
 	token bigint NOT NULL,
 	reason text NOT NULL,
 	revoked_by name NOT NULL,
@@ -102,11 +105,11 @@ CREATE TABLE fencing.revocations (
 	revoked_at timestamptz NOT NULL
 ) USING heap;
 
-COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, and why';
+COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, or all of them by a new epoch, and why';
 COMMENT ON COLUMN fencing.revocations.id IS 'number of the entry; gaps are possible';
-COMMENT ON COLUMN fencing.revocations.job_key IS 'the job';
-COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale';
-COMMENT ON COLUMN fencing.revocations.reason IS 'as given to fencing_revoke()';
+COMMENT ON COLUMN fencing.revocations.job_key IS 'the job; NULL for a new epoch, which ends all';
+COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale; of a new epoch its start';
+COMMENT ON COLUMN fencing.revocations.reason IS 'as given to fencing_revoke() or fencing_new_epoch()';
 COMMENT ON COLUMN fencing.revocations.revoked_by IS 'session_user';
 COMMENT ON COLUMN fencing.revocations.client_addr IS 'address of the client, NULL for a Unix-domain socket';
 COMMENT ON COLUMN fencing.revocations.revoked_at IS 'clock of the server under the lock of the fence';
@@ -236,6 +239,60 @@ LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
 
 COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
 'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
+
+--
+-- Protected tables
+--
+CREATE FUNCTION fencing_protect(relation regclass, job_key_column name DEFAULT NULL, job_key text DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_protect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
+'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding one, protect again. The caller must own the table. Errors: 22004, 22023, 42501, 42P01, 42703, 42809, 0A000 inheritance or a virtual column, 54000';
+
+CREATE FUNCTION fencing_unprotect(relation regclass)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_unprotect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_unprotect(regclass) IS
+'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 42501, 42P01, 42809, 0A000';
+
+CREATE FUNCTION fencing_guard_row()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_guard_row'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_guard_row() IS
+'trigger of fencing_protect(), fired after each row. Errors: LF003';
+
+CREATE FUNCTION fencing_guard_truncate()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_guard_truncate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_guard_truncate() IS
+'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003';
+
+--
+-- Durability and retention
+--
+CREATE FUNCTION fencing_new_epoch(reason text, above bigint DEFAULT NULL,
+	OUT epoch_start bigint)
+AS 'MODULE_PATHNAME', 'fencing_new_epoch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_new_epoch(text, bigint) IS
+'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases; every next token is above all that were issued, and above the given one. Waits for commits in flight. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 54000';
+
+CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
+	OUT purged bigint, OUT more boolean)
+AS 'MODULE_PATHNAME', 'fencing_purge'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
+'for administrators: removes at most max_rows receipts (kind receipts) that are older than an interval, the oldest first, but none of a job''s current token; what was purged is answered pruned afterwards. more says whether to call again. Skips jobs that are committing. Errors: 22004, 22023, 25006, 40001';
 
 --
 -- Access

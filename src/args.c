@@ -22,6 +22,7 @@
 #include "utils/syscache.h"
 
 static text *arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty);
+static bool interval_to_usecs(const Interval *interval, int64 *usecs);
 static Datum outcome_datum(Oid enumtype, FencingOutcome outcome);
 
 static const char *const outcome_names[] = {
@@ -135,19 +136,10 @@ fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name)
 int64
 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 {
-	Interval   *value;
-	int64		days;
 	int64		ttl;
 
 	fencing_refuse_null(fcinfo, argno, name);
-	value = PG_GETARG_INTERVAL_P(argno);
-
-	/* cannot overflow: both are 32 bits wide */
-	days = (int64) value->month * DAYS_PER_MONTH + value->day;
-
-	if (INTERVAL_NOT_FINITE(value) ||
-		pg_mul_s64_overflow(days, USECS_PER_DAY, &ttl) ||
-		pg_add_s64_overflow(ttl, value->time, &ttl) ||
+	if (!interval_to_usecs(PG_GETARG_INTERVAL_P(argno), &ttl) ||
 		ttl <= 0 || ttl > (int64) fencing_max_ttl * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -155,6 +147,35 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 						name, fencing_max_ttl),
 				 errhint("The limit is the setting %s.", "fencing.max_ttl")));
 	return ttl;
+}
+
+/*
+ * A time to keep something, in microseconds: finite, greater than zero; a month
+ * is 30 days and a day is 24 hours.  Raises 22004, 22023.
+ */
+int64
+fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	int64		retention;
+
+	fencing_refuse_null(fcinfo, argno, name);
+	if (!interval_to_usecs(PG_GETARG_INTERVAL_P(argno), &retention) || retention <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be finite and greater than zero", name)));
+	return retention;
+}
+
+/* False if it is not finite, or too long for 64 bits. */
+static bool
+interval_to_usecs(const Interval *interval, int64 *usecs)
+{
+	/* this cannot overflow: both are 32 bits wide */
+	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
+
+	return !INTERVAL_NOT_FINITE(interval) &&
+		!pg_mul_s64_overflow(days, USECS_PER_DAY, usecs) &&
+		!pg_add_s64_overflow(*usecs, interval->time, usecs);
 }
 
 /* Byte by byte, as the keys' collation "C" compares. */

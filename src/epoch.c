@@ -29,6 +29,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
@@ -38,6 +39,7 @@
 #include "utils/snapmgr.h"
 
 #define EPOCH_BITS			36
+#define EPOCH_MASK			((INT64CONST(1) << EPOCH_BITS) - 1)
 #define MAX_EPOCH			(PG_INT64_MAX >> EPOCH_BITS)
 
 /* how far a new identity goes up: more promotions than anybody has behind him */
@@ -47,7 +49,7 @@ typedef struct Epoch
 {
 	bool		valid;
 	Oid			relid;			/* fencing.floor */
-	TimeLineID	tli;			/* 0 during recovery */
+	TimeLineID	tli;
 	int64		epoch;
 	bool		written;		/* our own row says so already */
 } Epoch;
@@ -63,14 +65,18 @@ typedef struct Identity
 } Identity;
 
 static void read_epoch(TimeLineID tli);
+static int64 compute_epoch(const Identity *identity, TimeLineID tli);
+static void check_epoch(int64 epoch);
 static void look(Relation rel, Identity *identity);
 static void identity_key(Datum *key);
-static void write_row(Relation rel, const Identity *identity, int64 floor);
+static void write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch,
+					  int64 floor);
 static void write_down(void);
 static bool raise_floor(void *arg);
 static void forget_epoch(Datum arg, Oid relid);
 
 PG_FUNCTION_INFO_V1(fencing_epoch_start);
+PG_FUNCTION_INFO_V1(fencing_new_epoch);
 
 static Epoch current;
 
@@ -84,6 +90,43 @@ fencing_epoch_start(PG_FUNCTION_ARGS)
 
 	fencing_leave_epoch();
 	PG_RETURN_INT64(epoch_start);
+}
+
+/*
+ * fencing_new_epoch(reason text, above bigint) → epoch_start bigint
+ *
+ * Waits for everybody who judges by the old epoch to end his transaction, and
+ * keeps new ones waiting until this one has ended.
+ */
+Datum
+fencing_new_epoch(PG_FUNCTION_ARGS)
+{
+	text	   *reason = fencing_arg_reason(fcinfo, 0, "reason");
+	int64		above = PG_ARGISNULL(1) ? 0 : fencing_arg_token(fcinfo, 1, "above");
+	Relation	rel;
+	Identity	identity;
+	TimeLineID	tli;
+	int64		epoch;
+
+	PreventCommandIfReadOnly("fencing_new_epoch()");
+	PreventCommandIfParallelMode("fencing_new_epoch()");
+
+	rel = fencing_open(FENCING_FLOOR, AccessExclusiveLock);
+	look(rel, &identity);
+	if (identity.own != NULL)
+		fencing_require_visible(rel, identity.own);
+
+	/* a timeline before the one we know is what this function is called for */
+	tli = GetWALInsertionTimeLine();
+	epoch = compute_epoch(&identity, Max(tli, identity.own_tli)) + 1;
+	epoch = Max(epoch, (above >> EPOCH_BITS) + ((above & EPOCH_MASK) != 0 ? 1 : 0));
+	check_epoch(epoch);
+
+	write_row(rel, &identity, tli, epoch, identity.own_floor);
+	fencing_record_revocation(NULL, epoch << EPOCH_BITS, reason);
+	ForceSyncCommit();
+	table_close(rel, NoLock);
+	PG_RETURN_INT64(epoch << EPOCH_BITS);
 }
 
 /*
@@ -110,6 +153,7 @@ fencing_enter_epoch(void)
 	/* after this lock our cache is as old as the last AccessExclusiveLock */
 	LockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
 
+	/* during recovery: read each time, which nothing waits for */
 	tli = RecoveryInProgress() ? 0 : GetWALInsertionTimeLine();
 	if (!current.valid || current.tli != tli)
 		read_epoch(tli);
@@ -122,18 +166,13 @@ fencing_leave_epoch(void)
 	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
 }
 
-/*
- * The rules of DESIGN, section 8.  No other row may have as high an epoch as
- * ours: it would be from a database of which this one is a copy, or the other
- * way round.
- */
+/* Fills the cache. */
 static void
 read_epoch(TimeLineID tli)
 {
 	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
 	Identity	identity;
 	int64		epoch;
-	bool		written = false;
 
 	/* first, so that an invalidation that comes while we read is not lost */
 	current.valid = true;
@@ -142,7 +181,9 @@ read_epoch(TimeLineID tli)
 	look(rel, &identity);
 	table_close(rel, AccessShareLock);
 
-	if (tli != 0 && identity.own != NULL && tli < identity.own_tli)
+	if (tli == 0)
+		tli = Max(identity.own_tli, 1);
+	else if (tli < identity.own_tli)
 	{
 		current.valid = false;
 		ereport(ERROR,
@@ -150,29 +191,41 @@ read_epoch(TimeLineID tli)
 				 errmsg("the database is on timeline %u, but has been on timeline %u before",
 						tli, identity.own_tli),
 				 errdetail("Tokens of that timeline could be issued again."),
-				 errhint("An administrator has to start a new epoch.")));
+				 errhint("An administrator has to call fencing_new_epoch() before the database is used.")));
 	}
 
-	if (identity.own != NULL && identity.foreign_epoch < identity.own_epoch)
-	{
-		epoch = identity.own_epoch + (tli == 0 ? 0 : tli - identity.own_tli);
-		written = (tli == identity.own_tli);
-	}
-	else
-		epoch = Max(identity.own_epoch, Max(identity.foreign_epoch, 0)) +
-			NEW_IDENTITY_EPOCHS + (tli == 0 ? 0 : tli - 1);
-
+	epoch = compute_epoch(&identity, tli);
 	if (epoch > MAX_EPOCH)
-	{
 		current.valid = false;
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("there are no epochs left")));
-	}
+	check_epoch(epoch);
 
 	current.tli = tli;
 	current.epoch = epoch;
-	current.written = written;
+	current.written = identity.own != NULL && identity.own_tli == tli &&
+		identity.own_epoch == epoch;
+}
+
+/*
+ * The epoch of a database on this timeline.  A row of another identity with an
+ * epoch not below ours is from a database of which this one is a copy, or that
+ * is a copy of this one: then we go above all of them.
+ */
+static int64
+compute_epoch(const Identity *identity, TimeLineID tli)
+{
+	if (identity->own != NULL && identity->foreign_epoch < identity->own_epoch)
+		return identity->own_epoch + (tli - identity->own_tli);
+	return Max(Max(identity->own_epoch, identity->foreign_epoch), 0) +
+		NEW_IDENTITY_EPOCHS + (tli - 1);
+}
+
+static void
+check_epoch(int64 epoch)
+{
+	if (epoch > MAX_EPOCH)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("there are no epochs left")));
 }
 
 /* Reads fencing.floor as it is now. */
@@ -279,29 +332,43 @@ write_down(void)
 			(!(IsolationUsesXactSnapshot() &&
 			   !fencing_visible_to_transaction(rel, identity.own)) &&
 			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
-			write_row(rel, &identity, identity.own_floor);
+			write_row(rel, &identity, current.tli, current.epoch, identity.own_floor);
 	}
 	table_close(rel, NoLock);
 }
 
-/* Inserts or updates our row, and tells all backends if the epoch was not there. */
+/* Inserts or updates our row, and tells all backends if it has a new epoch. */
 static void
-write_row(Relation rel, const Identity *identity, int64 floor)
+write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch, int64 floor)
 {
 	Datum		values[Natts_floor];
 	bool		nulls[Natts_floor] = {false};
 
-	if (!current.written)
+	if (identity->own == NULL || tli != identity->own_tli || epoch != identity->own_epoch)
 		CacheInvalidateRelcache(rel);
 
 	identity_key(values);
-	values[Anum_floor_tli - 1] = Int64GetDatum(current.tli);
-	values[Anum_floor_epoch - 1] = Int64GetDatum(current.epoch);
+	values[Anum_floor_tli - 1] = Int64GetDatum(tli);
+	values[Anum_floor_epoch - 1] = Int64GetDatum(epoch);
 	values[Anum_floor_floor - 1] = Int64GetDatum(floor);
 	if (identity->own == NULL)
 		fencing_insert(rel, values, nulls);
 	else
 		fencing_update(rel, identity->own, values);
+}
+
+/* Keeps who stopped a job, or with job_key NULL all of them, and why. */
+void
+fencing_record_revocation(text *job_key, int64 token, text *reason)
+{
+	Oid			argtypes[] = {TEXTOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
+	Datum		args[] = {PointerGetDatum(job_key), Int64GetDatum(token),
+		PointerGetDatum(reason), TimestampTzGetDatum(GetCurrentTimestamp())};
+
+	fencing_execute_as_owner("INSERT INTO fencing.revocations"
+							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
+							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
+							 lengthof(args), argtypes, args, job_key == NULL ? "n   " : NULL, 0, NULL);
 }
 
 typedef struct RaiseFloor
@@ -351,7 +418,8 @@ raise_floor(void *arg)
 
 	if (raise->identity.own != NULL)
 		fencing_require_visible(raise->rel, raise->identity.own);
-	write_row(raise->rel, &raise->identity, Max(raise->identity.own_floor, raise->token));
+	write_row(raise->rel, &raise->identity, current.tli, current.epoch,
+			  Max(raise->identity.own_floor, raise->token));
 	return true;
 }
 

@@ -102,6 +102,7 @@ extern text *fencing_arg_reason(FunctionCallInfo fcinfo, int argno, const char *
 extern int64 fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name);
 extern bool fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name);
+extern int64 fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name);
 extern bool fencing_same_text(const text *a, const text *b);
 extern const char *fencing_outcome_name(FencingOutcome outcome);
 extern Datum fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
@@ -184,7 +185,8 @@ extern void fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 extern void fencing_update(Relation rel, HeapTuple old, const Datum *values);
 extern void fencing_delete(Relation rel, HeapTuple tuple);
 extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
-extern void fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args);
+extern void fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
+									 const char *nulls, int nresults, int64 *results);
 
 /*
  * epoch.c: what this database may have issued before
@@ -194,6 +196,7 @@ extern void fencing_leave_epoch(void);
 extern int64 fencing_floor(void);
 extern int64 fencing_next_token(int64 last, bool external);
 extern void fencing_raise_floor(int64 token);
+extern void fencing_record_revocation(text *job_key, int64 token, text *reason);
 
 /*
  * canonical.c, digest.c: canonical form and digests

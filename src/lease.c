@@ -29,7 +29,6 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "fencing.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -279,22 +278,12 @@ fencing_revoke(PG_FUNCTION_ARGS)
 static bool
 revoke_locked(void *arg)
 {
-	static Oid	argtypes[] = {TEXTOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
 	LeaseCall  *call = (LeaseCall *) arg;
-	Datum		args[4];
 
 	fencing_require_visible(call->fences, call->fence.tuple);
 	write_fence(call, fencing_next_token(call->fence.number, call->fence.external),
 				call->fence.external);
-
-	args[0] = PointerGetDatum(call->job_key);
-	args[1] = Int64GetDatum(call->new_token);
-	args[2] = PointerGetDatum(call->reason);
-	args[3] = TimestampTzGetDatum(GetCurrentTimestamp());
-	fencing_execute_as_owner("INSERT INTO fencing.revocations"
-							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
-							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
-							 lengthof(args), argtypes, args);
+	fencing_record_revocation(call->job_key, call->new_token, call->reason);
 	return true;
 }
 

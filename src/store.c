@@ -542,9 +542,13 @@ fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot
  * operators in it are qualified.  The security context is read here, not
  * earlier: the caller's statement may have changed the role meanwhile.  After
  * an error the abort of the (sub)transaction restores it.
+ *
+ * nulls is as for SPI_execute_with_args().  The query returns one row of nresults
+ * columns of type bigint, none of them NULL, or nothing at all.
  */
 void
-fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args)
+fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
+						 const char *nulls, int nresults, int64 *results)
 {
 	Relation	rel = fencing_open(FENCING_FENCES, AccessShareLock);
 	Oid			owner = rel->rd_rel->relowner;
@@ -560,11 +564,18 @@ fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *arg
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_NOFORCE_RLS);
-	result = SPI_execute_with_args(query, nargs, argtypes, args, NULL, false, 0);
+	result = SPI_execute_with_args(query, nargs, argtypes, args, nulls, false, 0);
 	SetUserIdAndSecContext(saved_user, saved_context);
 
 	if (result < 0)
 		elog(ERROR, "SPI_execute_with_args returned %s for query: %s",
 			 SPI_result_code_string(result), query);
+	for (int i = 0; i < nresults; i++)
+	{
+		bool		isnull;
+
+		results[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc,
+												 i + 1, &isnull));
+	}
 	SPI_finish();
 }
