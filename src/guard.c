@@ -226,7 +226,15 @@ fencing_guard_truncate(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be fired for TRUNCATE", TRUNCATE_TRIGGER)));
 
 	guard = get_guard(fcinfo, trigger);
-	if (guard->job_key == NULL || !has_pass(guard->job_key))
+	if (guard->job_key == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_OUTSIDE_GATE),
+				 errmsg("cannot truncate protected table \"%s\"",
+						RelationGetRelationName(trigger->tg_relation)),
+				 errdetail("Its rows belong to more than one job."),
+				 errhint("Delete the rows of one job, or end the protection by fencing_unprotect()."),
+				 errtable(trigger->tg_relation)));
+	if (!has_pass(guard->job_key))
 		refuse_write(trigger->tg_relation, guard, guard->job_key);
 	return PointerGetDatum(NULL);
 }
@@ -302,7 +310,7 @@ refuse_write(Relation rel, const Guard *guard, const text *job_key)
 			(errcode(ERRCODE_FENCING_OUTSIDE_GATE),
 			 errmsg("write to protected table \"%s\" outside the gate",
 					RelationGetRelationName(rel)),
-			 job_key == NULL ? errdetail("It has no job key.") :
+			 job_key == NULL ? errdetail("The row has no job key.") :
 			 may_see_key(rel, guard) ?
 			 errdetail("The transaction was not answered \"committed\" for job \"%s\".",
 					   text_to_cstring(job_key)) :
