@@ -329,10 +329,11 @@ write_down(void)
 	{
 		look(rel, &identity);
 		if (identity.own == NULL ||
-			(!(IsolationUsesXactSnapshot() &&
-			   !fencing_visible_to_transaction(rel, identity.own)) &&
+			((!IsolationUsesXactSnapshot() || fencing_visible_to_transaction(rel, identity.own)) &&
 			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
 			write_row(rel, &identity, current.tli, current.epoch, identity.own_floor);
+		else
+			fencing_key_unlock(lockname);
 	}
 	table_close(rel, NoLock);
 }
