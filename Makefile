@@ -16,6 +16,7 @@ OBJS = \
 	src/statement.o \
 	src/canonical.o \
 	src/digest.o \
+	src/fence.o \
 	src/lease.o \
 	src/commit.o \
 	src/guard.o \

@@ -298,10 +298,52 @@ extern void fencing_gate(Gate *gate);
 extern const Gate *fencing_gates_in_progress(void);
 
 /*
- * lease.c: fences and leases
+ * fence.c: fences, and what lease.c shares with it
  */
+typedef struct FencingLease
+{
+	bool		found;
+	HeapTuple	tuple;
+	pg_uuid_t	owner;
+	int64		token;
+	TimestampTz until;
+} FencingLease;
+
+/* One call about a job: its arguments, what it sees, its answer. */
+typedef struct FencingJob
+{
+	/* arguments, as far as the function has them */
+	text	   *job_key;
+	pg_uuid_t	owner;
+	int64		token;
+	int64		ttl;			/* microseconds */
+	text	   *reason;
+
+	/* state */
+	Relation	fences;
+	Relation	leases;
+	int64		epoch_start;
+	GateFence	fence;
+	FencingLease lease;
+
+	/* answer */
+	FencingOutcome outcome;
+	bool		wrote;
+	bool		moved;			/* no answer yet: look again */
+	int64		new_token;
+	TimestampTz until;			/* of the lease; 0 if that is not known */
+	int64		retry_after_ms;
+} FencingJob;
+
 extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
 							   GateFence *fence);
+extern void fencing_begin_job(FencingJob *job, const char *function);
+extern void fencing_end_job(FencingJob *job);
+extern void fencing_look_job(FencingJob *job, Snapshot snapshot);
+extern bool fencing_is_live(const FencingJob *job, TimestampTz now);
+extern void fencing_refuse_external(const FencingJob *job);
+extern void fencing_require_absent(FencingJob *job);
+extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
 
 /*
  * commit.c: the fenced commit
