@@ -249,7 +249,7 @@ AS 'MODULE_PATHNAME', 'fencing_protect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
-'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding one, protect again. The caller must own the table. Errors: 22004, 22023, 42501, 42P01, 42703, 42809, 0A000 inheritance or a virtual column, 54000';
+'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 42710 a trigger of that name, 42809, 0A000 inheritance or a virtual column, 54000';
 
 CREATE FUNCTION fencing_unprotect(relation regclass)
 RETURNS void
@@ -257,7 +257,7 @@ AS 'MODULE_PATHNAME', 'fencing_unprotect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_unprotect(regclass) IS
-'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 42501, 42P01, 42809, 0A000';
+'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 42501, 42P01, 42809';
 
 CREATE FUNCTION fencing_guard_row()
 RETURNS trigger
@@ -265,7 +265,7 @@ AS 'MODULE_PATHNAME', 'fencing_guard_row'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_guard_row() IS
-'trigger of fencing_protect(), fired after each row. Errors: LF003';
+'trigger of fencing_protect(), fired after each row. Errors: LF003, 42703 and 22023 if the key column is not there or not text any more, 39P01 if not used as fencing_protect() does';
 
 CREATE FUNCTION fencing_guard_truncate()
 RETURNS trigger
@@ -273,7 +273,7 @@ AS 'MODULE_PATHNAME', 'fencing_guard_truncate'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_guard_truncate() IS
-'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003';
+'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003, 42703, 22023, 39P01';
 
 --
 -- Durability and retention

@@ -145,7 +145,8 @@ static bool
 judge(Gate *gate)
 {
 	const GateFence *fence = &gate->fence;
-	bool		issued = false;
+	bool		former_epoch;
+	bool		issued = true;
 	bool		certain = true;
 
 	if (gate->receipt.found)
@@ -166,26 +167,28 @@ judge(Gate *gate)
 		gate->in_epoch = true;
 	}
 
+	former_epoch = gate->number <= gate->epoch_start && !(fence->found && fence->external);
 	if (!fence->found)
 	{
-		issued = gate->number <= gate->epoch_start || gate->number <= fencing_floor();
 		gate->outcome = FENCING_PRUNED;
+		issued = former_epoch || gate->number <= fencing_floor();
 	}
 	else if (gate->number < fence->number)
-	{
-		issued = true;
 		gate->outcome = gate->number <= fence->purged_through ? FENCING_PRUNED : FENCING_STALE;
-	}
 	else if (gate->number == fence->number)
 	{
 		/*
 		 * A number of a former epoch is over, but one prepared for two-phase
 		 * commit before the epoch ended may still become committed.
 		 */
-		issued = true;
+		gate->outcome = former_epoch ? FENCING_STALE : FENCING_COMMITTED;
 		certain = false;
-		gate->outcome = !fence->external && gate->number <= gate->epoch_start ?
-			FENCING_STALE : FENCING_COMMITTED;
+	}
+	else
+	{
+		/* one of a former epoch was issued, but this database lost it */
+		gate->outcome = FENCING_STALE;
+		issued = former_epoch;
 	}
 
 	check_transaction_snapshot(gate);

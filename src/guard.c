@@ -37,12 +37,14 @@
 #include "executor/spi.h"
 #include "fencing.h"
 #include "miscadmin.h"
+#include "parser/parse_func.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
+#include "utils/syscache.h"
 
 #define ROW_TRIGGER			"fencing_guard_row"
 #define TRUNCATE_TRIGGER	"fencing_guard_truncate"
@@ -74,8 +76,14 @@ static TriggerData *trigger_data(FunctionCallInfo fcinfo);
 static Guard *get_guard(FunctionCallInfo fcinfo, TriggerData *trigger);
 static void check_row(TriggerData *trigger, const Guard *guard, HeapTuple row);
 static void refuse_write(Relation rel, const Guard *guard, const text *job_key);
-static bool may_see_key(Relation rel, const Guard *guard);
-static Relation open_to_protect(Oid relid);
+static bool may_see_key(Relation rel, const Guard *guard, const text *job_key);
+static Relation open_own_table(Oid relid);
+static void refuse_inheritance(Relation rel);
+static void warn_of_trigger_privilege(Relation rel);
+static void drop_guards(Relation root, Oid namespace);
+static List *protected_tables(Relation rel);
+static Oid	guard_function(Oid namespace, const char *name);
+static char *qualified_name(Relation rel);
 static void check_key_column(Relation rel, const char *column);
 static void execute_command(const char *command);
 
@@ -311,7 +319,7 @@ refuse_write(Relation rel, const Guard *guard, const text *job_key)
 			 errmsg("write to protected table \"%s\" outside the gate",
 					RelationGetRelationName(rel)),
 			 job_key == NULL ? errdetail("The row has no job key.") :
-			 may_see_key(rel, guard) ?
+			 may_see_key(rel, guard, job_key) ?
 			 errdetail("The transaction was not answered \"committed\" for job \"%s\".",
 					   text_to_cstring(job_key)) :
 			 errdetail("The transaction was not answered \"committed\" for the job of the row."),
@@ -319,15 +327,19 @@ refuse_write(Relation rel, const Guard *guard, const text *job_key)
 			 errtable(rel)));
 }
 
-/* A key in an error message is something read from the table. */
+/*
+ * A key in an error message is something read from the table.  (And one that is
+ * longer than any job's only fills the log.)
+ */
 static bool
-may_see_key(Relation rel, const Guard *guard)
+may_see_key(Relation rel, const Guard *guard, const text *job_key)
 {
 	Oid			relid = RelationGetRelid(rel);
 
 	if (guard->job_key != NULL)
 		return true;
-	return check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
+	return VARSIZE_ANY_EXHDR(job_key) <= FENCING_MAX_KEY &&
+		check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
 		(pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK ||
 		 pg_attribute_aclcheck(relid, guard->column, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
 }
@@ -340,8 +352,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 	StringInfoData arguments;
-	StringInfoData command;
-	char	   *namespace;
+	Oid			namespace;
 	ListCell   *lc;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
@@ -350,7 +361,8 @@ fencing_protect(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("exactly one of job_key_column and job_key must be given")));
 
-	rel = open_to_protect(PG_GETARG_OID(0));
+	rel = open_own_table(PG_GETARG_OID(0));
+	refuse_inheritance(rel);
 
 	initStringInfo(&arguments);
 	if (PG_ARGISNULL(2))
@@ -365,33 +377,30 @@ fencing_protect(PG_FUNCTION_ARGS)
 		appendStringInfo(&arguments, "%s, %s", quote_literal_cstr(BY_JOB),
 						 quote_literal_cstr(text_to_cstring(fencing_arg_key(fcinfo, 2, "job_key"))));
 
-	namespace = get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid));
+	warn_of_trigger_privilege(rel);
+
+	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
+	drop_guards(rel, namespace);
 
 	/* partitions get row triggers from their parent, present and future ones */
-	initStringInfo(&command);
-	appendStringInfo(&command,
-					 "CREATE OR REPLACE TRIGGER %s AFTER INSERT OR UPDATE OR DELETE ON %s"
-					 " FOR EACH ROW EXECUTE FUNCTION %s(%s)",
-					 ROW_TRIGGER,
-					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-												RelationGetRelationName(rel)),
-					 quote_qualified_identifier(namespace, ROW_TRIGGER), arguments.data);
-	execute_command(command.data);
+	execute_command(psprintf("CREATE TRIGGER %s AFTER INSERT OR UPDATE OR DELETE ON %s"
+							 " FOR EACH ROW EXECUTE FUNCTION %s(%s)",
+							 ROW_TRIGGER, qualified_name(rel),
+							 quote_qualified_identifier(get_namespace_name(namespace), ROW_TRIGGER),
+							 arguments.data));
 
 	/* but statement triggers each need their own */
-	foreach(lc, find_all_inheritors(RelationGetRelid(rel), ShareRowExclusiveLock, NULL))
+	foreach(lc, protected_tables(rel))
 	{
-		Oid			relid = lfirst_oid(lc);
+		Relation	part = table_open(lfirst_oid(lc), NoLock);
 
-		resetStringInfo(&command);
-		appendStringInfo(&command,
-						 "CREATE OR REPLACE TRIGGER %s BEFORE TRUNCATE ON %s"
-						 " FOR EACH STATEMENT EXECUTE FUNCTION %s(%s)",
-						 TRUNCATE_TRIGGER,
-						 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
-													get_rel_name(relid)),
-						 quote_qualified_identifier(namespace, TRUNCATE_TRIGGER), arguments.data);
-		execute_command(command.data);
+		execute_command(psprintf("CREATE TRIGGER %s BEFORE TRUNCATE ON %s"
+								 " FOR EACH STATEMENT EXECUTE FUNCTION %s(%s)",
+								 TRUNCATE_TRIGGER, qualified_name(part),
+								 quote_qualified_identifier(get_namespace_name(namespace),
+															TRUNCATE_TRIGGER),
+								 arguments.data));
+		table_close(part, NoLock);
 	}
 	table_close(rel, NoLock);
 	PG_RETURN_VOID();
@@ -404,28 +413,17 @@ Datum
 fencing_unprotect(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
-	ListCell   *lc;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
-	rel = open_to_protect(PG_GETARG_OID(0));
-
-	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessExclusiveLock, NULL))
-	{
-		Oid			relid = lfirst_oid(lc);
-		char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
-													  get_rel_name(relid));
-
-		if (relid == RelationGetRelid(rel))
-			execute_command(psprintf("DROP TRIGGER IF EXISTS %s ON %s", ROW_TRIGGER, name));
-		execute_command(psprintf("DROP TRIGGER IF EXISTS %s ON %s", TRUNCATE_TRIGGER, name));
-	}
+	rel = open_own_table(PG_GETARG_OID(0));
+	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid));
 	table_close(rel, NoLock);
 	PG_RETURN_VOID();
 }
 
-/* Opens a table whose owner the caller is, if it is of a kind that can be protected. */
+/* Opens a table whose owner the caller is. */
 static Relation
-open_to_protect(Oid relid)
+open_own_table(Oid relid)
 {
 	Relation	rel;
 
@@ -443,6 +441,18 @@ open_to_protect(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel))));
+	return rel;
+}
+
+/*
+ * A child of a table that inherits has no triggers of its own for what is
+ * written through its parent, and the other way round.
+ */
+static void
+refuse_inheritance(Relation rel)
+{
+	Oid			relid = RelationGetRelid(rel);
+
 	if (!rel->rd_rel->relispartition && rel->rd_rel->relkind == RELKIND_RELATION &&
 		(has_superclass(relid) || find_inheritance_children(relid, NoLock) != NIL))
 		ereport(ERROR,
@@ -450,7 +460,100 @@ open_to_protect(Oid relid)
 				 errmsg("table \"%s\" has inheritance parents or children",
 						RelationGetRelationName(rel)),
 				 errdetail("Tables that inherit cannot be protected; partitioned tables can.")));
-	return rel;
+}
+
+/*
+ * Whoever has the TRIGGER privilege can replace a trigger of that name by his
+ * own.  GRANT ALL gives it to people who do not know that they have it.
+ */
+static void
+warn_of_trigger_privilege(Relation rel)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(rel)));
+	Datum		value;
+	bool		isnull;
+	Acl		   *acl;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", RelationGetRelid(rel));
+	value = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relacl, &isnull);
+	if (!isnull)
+	{
+		acl = DatumGetAclP(value);
+		for (int i = 0; i < ACL_NUM(acl); i++)
+		{
+			AclItem    *item = &ACL_DAT(acl)[i];
+
+			if ((ACLITEM_GET_PRIVS(*item) & ACL_TRIGGER) != 0 &&
+				item->ai_grantee != rel->rd_rel->relowner)
+				ereport(WARNING,
+						(errcode(ERRCODE_WARNING_PRIVILEGE_NOT_REVOKED),
+						 errmsg("role \"%s\" can end the protection of table \"%s\"",
+								item->ai_grantee == ACL_ID_PUBLIC ? "public" :
+								GetUserNameFromId(item->ai_grantee, false),
+								RelationGetRelationName(rel)),
+						 errdetail("It has the TRIGGER privilege on the table."),
+						 errhint("Revoke that.")));
+		}
+	}
+	ReleaseSysCache(tuple);
+}
+
+/*
+ * Takes our triggers off a table and its partitions.  They are known by their
+ * functions, as anybody may have renamed them; those that a partition has from
+ * its parent go with the parent's.
+ */
+static void
+drop_guards(Relation root, Oid namespace)
+{
+	Oid			row_function = guard_function(namespace, ROW_TRIGGER);
+	Oid			truncate_function = guard_function(namespace, TRUNCATE_TRIGGER);
+	ListCell   *lc;
+
+	foreach(lc, protected_tables(root))
+	{
+		Relation	rel = table_open(lfirst_oid(lc), ShareRowExclusiveLock);
+		char	   *table = qualified_name(rel);
+		List	   *names = NIL;
+		ListCell   *lc2;
+
+		for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+		{
+			Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+			if (!trigger->tgisinternal && !trigger->tgisclone &&
+				(trigger->tgfoid == row_function || trigger->tgfoid == truncate_function))
+				names = lappend(names, pstrdup(trigger->tgname));
+		}
+		table_close(rel, NoLock);
+		foreach(lc2, names)
+			execute_command(psprintf("DROP TRIGGER %s ON %s",
+									 quote_identifier((char *) lfirst(lc2)), table));
+	}
+}
+
+/* The table itself, and its partitions if it is partitioned. */
+static List *
+protected_tables(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return list_make1_oid(RelationGetRelid(rel));
+	return find_all_inheritors(RelationGetRelid(rel), ShareRowExclusiveLock, NULL);
+}
+
+static Oid
+guard_function(Oid namespace, const char *name)
+{
+	return LookupFuncName(list_make2(makeString(get_namespace_name(namespace)),
+									 makeString(pstrdup(name))), 0, NULL, false);
+}
+
+static char *
+qualified_name(Relation rel)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+									  RelationGetRelationName(rel));
 }
 
 /* The key has to be text, and to be there when a trigger looks at the row. */
