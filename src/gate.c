@@ -222,8 +222,9 @@ judge_receipt(Gate *gate)
 
 /*
  * Raises 40001 if what decided is not what the transaction's snapshot shows:
- * the receipt, or its absence and the numbers of the fence.  It is the numbers
- * that count: a fence that was only rewritten is the same fence.
+ * the receipt, or its absence and the number of the fence, and for what is below
+ * it how far receipts have been purged.  It is the numbers that count: a fence
+ * that was only rewritten is the same fence.
  */
 static void
 check_transaction_snapshot(Gate *gate)
@@ -243,8 +244,10 @@ check_transaction_snapshot(Gate *gate)
 	{
 		gate->kind->find_fence(gate, snapshot);
 		same = gate->fence.found == fence.found &&
-			(!fence.found || (gate->fence.number == fence.number &&
-							  gate->fence.purged_through == fence.purged_through));
+			(!fence.found ||
+			 (gate->fence.number == fence.number &&
+			  (gate->number >= fence.number ||
+			   gate->fence.purged_through == fence.purged_through)));
 
 		/* reading it as any SELECT would: the predicate lock is needed */
 		if (same && fence.found && IsolationIsSerializable())

@@ -9,7 +9,8 @@
  * with one snapshot.  A job's current token may still be committed with, so its
  * receipts stay; fencing_forget() removes an ended job with everything.
  *
- * Locks: fences FOR NO KEY UPDATE, those that are not free skipped.
+ * Locks: fences FOR NO KEY UPDATE, never waiting: those that are not free are
+ * passed over.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -75,19 +76,19 @@ fencing_purge(PG_FUNCTION_ARGS)
 }
 
 /*
- * The fence goes up first: under READ COMMITTED it is the row lock that has the
- * last word on what is superseded.  A job that is committing is left for the
- * next call.
+ * Chooses the oldest receipts whose fences are free, and locks those as it goes:
+ * a job that is committing is left for later and does not count.  Under READ
+ * COMMITTED the locked row has the last word on what is superseded.
  */
 static int64
 purge_receipts(TimestampTz before, int max_rows, bool *more)
 {
 	Oid			argtypes[] = {TIMESTAMPTZOID, INT4OID};
 	Datum		args[] = {TimestampTzGetDatum(before), Int32GetDatum(max_rows)};
-	int64		results[2];
+	int64		purged;
 
 	fencing_execute_as_owner(
-							 "WITH old AS MATERIALIZED ("
+							 "WITH purgeable AS MATERIALIZED ("
 							 " SELECT r.ctid AS tid, r.job_key, r.token"
 							 " FROM fencing.receipts r"
 							 " JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
@@ -95,14 +96,7 @@ purge_receipts(TimestampTz before, int max_rows, bool *more)
 							 " AND r.token OPERATOR(pg_catalog.<) f.token"
 							 " ORDER BY r.committed_at"
 							 " LIMIT $2"
-							 "), free AS MATERIALIZED ("
-							 " SELECT f.job_key FROM fencing.fences f"
-							 " WHERE f.job_key OPERATOR(pg_catalog.=) ANY (SELECT o.job_key FROM old o)"
-							 " ORDER BY f.job_key"
-							 " FOR NO KEY UPDATE SKIP LOCKED"
-							 "), purgeable AS MATERIALIZED ("
-							 " SELECT o.tid, o.job_key, o.token FROM old o"
-							 " JOIN free f ON f.job_key OPERATOR(pg_catalog.=) o.job_key"
+							 " FOR NO KEY UPDATE OF f SKIP LOCKED"
 							 "), raised AS ("
 							 " UPDATE fencing.fences f"
 							 " SET purged_through = GREATEST(f.purged_through, p.token)"
@@ -113,11 +107,10 @@ purge_receipts(TimestampTz before, int max_rows, bool *more)
 							 " WHERE r.ctid OPERATOR(pg_catalog.=) p.tid"
 							 " RETURNING 1"
 							 ")"
-							 " SELECT (SELECT pg_catalog.count(*) FROM purged),"
-							 " (SELECT pg_catalog.count(*) FROM old)",
-							 lengthof(args), argtypes, args, NULL, lengthof(results), results);
+							 " SELECT pg_catalog.count(*) FROM purged",
+							 lengthof(args), argtypes, args, NULL, 1, &purged);
 
 	ForceSyncCommit();
-	*more = results[1] == max_rows;
-	return results[0];
+	*more = purged == max_rows;
+	return purged;
 }
