@@ -522,9 +522,15 @@ drop_guards(Relation root, Oid namespace)
 		{
 			Trigger    *trigger = &rel->trigdesc->triggers[i];
 
-			if (!trigger->tgisinternal && !trigger->tgisclone &&
-				(trigger->tgfoid == row_function || trigger->tgfoid == truncate_function))
+			if (trigger->tgfoid != row_function && trigger->tgfoid != truncate_function)
+				continue;
+			if (!trigger->tgisclone)
 				names = lappend(names, pstrdup(trigger->tgname));
+			else if (RelationGetRelid(rel) == RelationGetRelid(root))
+				ereport(ERROR,
+						(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+						 errmsg("table \"%s\" is protected with the table that it is a partition of",
+								RelationGetRelationName(rel))));
 		}
 		table_close(rel, NoLock);
 		foreach(lc2, names)
