@@ -77,6 +77,7 @@ static Guard *get_guard(FunctionCallInfo fcinfo, TriggerData *trigger);
 static void check_row(TriggerData *trigger, const Guard *guard, HeapTuple row);
 static void refuse_write(Relation rel, const Guard *guard, const text *job_key);
 static bool may_see_key(Relation rel, const Guard *guard, const text *job_key);
+static bool may_select(Oid relid, AttrNumber column, Oid role);
 static Relation open_own_table(Oid relid);
 static void refuse_inheritance(Relation rel);
 static void warn_of_trigger_privilege(Relation rel);
@@ -338,10 +339,22 @@ may_see_key(Relation rel, const Guard *guard, const text *job_key)
 
 	if (guard->job_key != NULL)
 		return true;
+
+	/*
+	 * A cascade runs as the owner of the table, but it is the outer role that
+	 * gets the error.
+	 */
 	return VARSIZE_ANY_EXHDR(job_key) <= FENCING_MAX_KEY &&
-		check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
-		(pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK ||
-		 pg_attribute_aclcheck(relid, guard->column, GetUserId(), ACL_SELECT) == ACLCHECK_OK);
+		may_select(relid, guard->column, GetUserId()) &&
+		may_select(relid, guard->column, GetOuterUserId());
+}
+
+static bool
+may_select(Oid relid, AttrNumber column, Oid role)
+{
+	return check_enable_rls(relid, role, true) != RLS_ENABLED &&
+		(pg_class_aclcheck(relid, role, ACL_SELECT) == ACLCHECK_OK ||
+		 pg_attribute_aclcheck(relid, column, role, ACL_SELECT) == ACLCHECK_OK);
 }
 
 /*
