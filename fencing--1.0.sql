@@ -119,7 +119,7 @@ COMMENT ON SEQUENCE fencing.revocations_id_seq IS 'numbers of fencing.revocation
 -- By name, not OID: it must survive a restore, and an upgrade grants from it.
 CREATE TABLE fencing.grants (
 	role name NOT NULL,
-	access text NOT NULL,
+	access text COLLATE "C" NOT NULL,
 	PRIMARY KEY (role, access)
 ) USING heap;
 

@@ -76,7 +76,7 @@ static const AccessKind functions[] = {
 static void change_access(FunctionCallInfo fcinfo, bool grant);
 static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
 static int	granted_access(Relation grants, const char *role);
-static List *functions_of(Oid namespace, int access, int besides);
+static List *functions_of(Oid namespace, Oid extension, int access, int besides);
 static void execute_grant(bool is_grant, const char *role, List *objects, Oid owner);
 
 PG_FUNCTION_INFO_V1(fencing_grant);
@@ -111,6 +111,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	Relation	grants;
 	Oid			owner;
 	Oid			namespace;
+	Oid			extension;
 	Snapshot	snapshot;
 	HeapTuple	row;
 	NameData	rolename;
@@ -132,6 +133,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	grants = fencing_open(FENCING_GRANTS, ShareRowExclusiveLock);
 	owner = grants->rd_rel->relowner;
 	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
+	extension = getExtensionOfObject(ProcedureRelationId, fcinfo->flinfo->fn_oid);
 	namestrcpy(&rolename, role);
 	values[Anum_grants_role - 1] = NameGetDatum(&rolename);
 	values[Anum_grants_access - 1] = CStringGetTextDatum(access->name);
@@ -145,13 +147,13 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 		/* also if it is there already: somebody may have revoked by hand */
 		if (row == NULL)
 			fencing_insert(grants, values, nulls);
-		execute_grant(true, role, functions_of(namespace, access->bit, 0), owner);
+		execute_grant(true, role, functions_of(namespace, extension, access->bit, 0), owner);
 	}
 	else if (row != NULL)
 	{
 		fencing_delete(grants, row);
 		execute_grant(false, role,
-					  functions_of(namespace, access->bit, granted_access(grants, role)),
+					  functions_of(namespace, extension, access->bit, granted_access(grants, role)),
 					  owner);
 	}
 	table_close(grants, NoLock);
@@ -206,7 +208,7 @@ granted_access(Relation grants, const char *role)
  * not, as GRANT names them.
  */
 static List *
-functions_of(Oid namespace, int access, int besides)
+functions_of(Oid namespace, Oid extension, int access, int besides)
 {
 	List	   *objects = NIL;
 
@@ -226,7 +228,7 @@ functions_of(Oid namespace, int access, int besides)
 
 			/* a stranger may have a function of this name, with other arguments */
 			if (proc->pronamespace != namespace ||
-				!OidIsValid(getExtensionOfObject(ProcedureRelationId, proc->oid)))
+				getExtensionOfObject(ProcedureRelationId, proc->oid) != extension)
 				continue;
 
 			object = makeNode(ObjectWithArgs);

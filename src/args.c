@@ -156,10 +156,17 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 int64
 fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name)
 {
+	Interval   *value;
 	int64		retention;
 
 	fencing_refuse_null(fcinfo, argno, name);
-	if (!interval_to_usecs(PG_GETARG_INTERVAL_P(argno), &retention) || retention <= 0)
+	value = PG_GETARG_INTERVAL_P(argno);
+
+	/* one that 64 bits cannot hold is as good as for ever, or before ever */
+	if (!interval_to_usecs(value, &retention))
+		retention = value->month > 0 || (value->month == 0 && value->day > 0) ?
+			PG_INT64_MAX : PG_INT64_MIN;
+	if (INTERVAL_NOT_FINITE(value) || retention <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be finite and greater than zero", name)));

@@ -38,6 +38,8 @@ typedef struct CommitCall
 {
 	FunctionCallInfo fcinfo;
 	CommitGate	commit;
+	FencingStatement statement;
+	Datum		args[3];
 } CommitCall;
 
 static bool attempt(void *arg);
@@ -147,11 +149,10 @@ attempt(void *arg)
 	FunctionCallInfo fcinfo = call->fcinfo;
 	CommitGate *commit = &call->commit;
 	Gate	   *gate = &commit->gate;
-	FencingStatement statement;
-	Datum		args[lengthof(statement_argtypes)];
 	bool		committed;
 
 	commit->job_key = fencing_arg_key(fcinfo, 0, "job_key");
+	gate->slot_key = commit->job_key;
 	gate->number = fencing_arg_token(fcinfo, 1, "token");
 	fencing_refuse_null(fcinfo, 2, "payload");
 	gate->content = PG_GETARG_JSONB_P(2);
@@ -161,14 +162,14 @@ attempt(void *arg)
 		gate->statement = NULL;
 	else
 	{
-		args[0] = PointerGetDatum(commit->job_key);
-		args[1] = Int64GetDatum(gate->number);
-		args[2] = JsonbPGetDatum(gate->content);
-		statement.text = text_to_cstring(PG_GETARG_TEXT_PP(3));
-		statement.nargs = lengthof(statement_argtypes);
-		statement.argtypes = statement_argtypes;
-		statement.args = args;
-		gate->statement = &statement;
+		call->args[0] = PointerGetDatum(commit->job_key);
+		call->args[1] = Int64GetDatum(gate->number);
+		call->args[2] = JsonbPGetDatum(gate->content);
+		call->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(3));
+		call->statement.nargs = lengthof(statement_argtypes);
+		call->statement.argtypes = statement_argtypes;
+		call->statement.args = call->args;
+		gate->statement = &call->statement;
 	}
 
 	gate->fence_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);

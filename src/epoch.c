@@ -11,10 +11,10 @@
  * epoch_start are of the past.  External jobs are exempt: their tokens are
  * issued, and kept, elsewhere.
  *
- * fencing.floor has a row per identity; all backends compute the same epoch
- * from all rows, and an issuer writes the result down when it can do so without
- * waiting.  The epoch is cached; who writes it sends a relcache invalidation.
- * The column floor, which fencing_forget() raises, is read afresh each time.
+ * fencing.floor has a row per identity; everybody computes the same epoch from
+ * all rows, and an issuer writes the result down when it can do so without
+ * waiting.  The table has a handful of rows and is read on each call: a cache
+ * could not be told of rows that a restore copies in.
  *
  * Locks: AccessShareLock on fencing.floor from judging by the epoch to the end
  * of a transaction that wrote, so that whoever takes AccessExclusiveLock has
@@ -29,13 +29,13 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "catalog/pg_type.h"
 #include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 #define EPOCH_BITS			36
@@ -44,15 +44,6 @@
 
 /* how far a new identity goes up: more promotions than anybody has behind him */
 #define NEW_IDENTITY_EPOCHS 1024
-
-typedef struct Epoch
-{
-	bool		valid;
-	Oid			relid;			/* fencing.floor */
-	TimeLineID	tli;
-	int64		epoch;
-	bool		written;		/* our own row says so already */
-} Epoch;
 
 /* what a look at fencing.floor found */
 typedef struct Identity
@@ -64,21 +55,22 @@ typedef struct Identity
 	int64		foreign_epoch;	/* highest of the other rows, or -1 */
 } Identity;
 
-static void read_epoch(TimeLineID tli);
 static int64 compute_epoch(const Identity *identity, TimeLineID tli);
 static void check_epoch(int64 epoch);
-static void look(Relation rel, Identity *identity);
+static void look(Relation rel, Snapshot snapshot, Identity *identity);
 static void identity_key(Datum *key);
 static void write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch,
 					  int64 floor);
 static void write_down(void);
 static bool raise_floor(void *arg);
-static void forget_epoch(Datum arg, Oid relid);
 
 PG_FUNCTION_INFO_V1(fencing_epoch_start);
 PG_FUNCTION_INFO_V1(fencing_new_epoch);
 
-static Epoch current;
+/* As of the last fencing_enter_epoch(). */
+static int64 current_epoch;
+static TimeLineID current_tli;
+static bool current_written;	/* our row says so already */
 
 /*
  * fencing.epoch_start() → bigint, for views.
@@ -104,6 +96,7 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	text	   *reason = fencing_arg_reason(fcinfo, 0, "reason");
 	int64		above = PG_ARGISNULL(1) ? 0 : fencing_arg_token(fcinfo, 1, "above");
 	Relation	rel;
+	Snapshot	snapshot;
 	Identity	identity;
 	TimeLineID	tli;
 	int64		epoch;
@@ -112,7 +105,9 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	PreventCommandIfParallelMode("fencing_new_epoch()");
 
 	rel = fencing_open(FENCING_FLOOR, AccessExclusiveLock);
-	look(rel, &identity);
+	snapshot = fencing_fresh_snapshot();
+	look(rel, snapshot, &identity);
+	UnregisterSnapshot(snapshot);
 	if (identity.own != NULL)
 		fencing_require_visible(rel, identity.own);
 
@@ -134,75 +129,44 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
  * fencing.floor locked; give that back by fencing_leave_epoch() unless
  * something was written.  Raises 55000 if the database is behind the timeline
  * that it was on, 54000 if no epochs are left.
- *
- * During recovery the timeline is not known here, and nobody is refused by
- * the answer: it is what our row says.
  */
 int64
 fencing_enter_epoch(void)
 {
-	static bool registered = false;
+	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	Identity	identity;
 	TimeLineID	tli;
 
-	if (!registered)
-	{
-		CacheRegisterRelcacheCallback(forget_epoch, (Datum) 0);
-		registered = true;
-	}
+	look(rel, snapshot, &identity);
+	UnregisterSnapshot(snapshot);
 
-	/* after this lock our cache is as old as the last AccessExclusiveLock */
-	LockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
-
-	/* during recovery: read each time, which nothing waits for */
-	tli = RecoveryInProgress() ? 0 : GetWALInsertionTimeLine();
-	if (!current.valid || current.tli != tli)
-		read_epoch(tli);
-	return current.epoch << EPOCH_BITS;
-}
-
-void
-fencing_leave_epoch(void)
-{
-	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
-}
-
-/* Fills the cache. */
-static void
-read_epoch(TimeLineID tli)
-{
-	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
-	Identity	identity;
-	int64		epoch;
-
-	/* first, so that an invalidation that comes while we read is not lost */
-	current.valid = true;
-	current.relid = RelationGetRelid(rel);
-
-	look(rel, &identity);
-	table_close(rel, AccessShareLock);
-
-	if (tli == 0)
-		tli = Max(identity.own_tli, 1);
-	else if (tli < identity.own_tli)
-	{
-		current.valid = false;
+	if (RecoveryInProgress())
+		(void) GetXLogReplayRecPtr(&tli);
+	else
+		tli = GetWALInsertionTimeLine();
+	if (identity.own != NULL && tli < identity.own_tli)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the database is on timeline %u, but has been on timeline %u before",
 						tli, identity.own_tli),
 				 errdetail("Tokens of that timeline could be issued again."),
 				 errhint("An administrator has to call fencing_new_epoch() before the database is used.")));
-	}
 
-	epoch = compute_epoch(&identity, tli);
-	if (epoch > MAX_EPOCH)
-		current.valid = false;
-	check_epoch(epoch);
+	current_epoch = compute_epoch(&identity, tli);
+	check_epoch(current_epoch);
+	current_tli = tli;
+	current_written = identity.own != NULL && identity.own_tli == tli &&
+		identity.own_epoch == current_epoch;
 
-	current.tli = tli;
-	current.epoch = epoch;
-	current.written = identity.own != NULL && identity.own_tli == tli &&
-		identity.own_epoch == epoch;
+	table_close(rel, NoLock);
+	return current_epoch << EPOCH_BITS;
+}
+
+void
+fencing_leave_epoch(void)
+{
+	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
 }
 
 /*
@@ -228,11 +192,10 @@ check_epoch(int64 epoch)
 				 errmsg("there are no epochs left")));
 }
 
-/* Reads fencing.floor as it is now. */
+/* Reads fencing.floor, as the snapshot sees it. */
 static void
-look(Relation rel, Identity *identity)
+look(Relation rel, Snapshot snapshot, Identity *identity)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
 	Datum		key[3];
 	ListCell   *lc;
 
@@ -258,7 +221,6 @@ look(Relation rel, Identity *identity)
 		else
 			identity->foreign_epoch = Max(identity->foreign_epoch, epoch);
 	}
-	UnregisterSnapshot(snapshot);
 }
 
 /* The primary key of our row. */
@@ -302,8 +264,8 @@ fencing_next_token(int64 last, bool external)
 {
 	if (!external)
 	{
-		last = Max(last, Max(fencing_floor(), current.epoch << EPOCH_BITS));
-		if (!current.written)
+		last = Max(last, Max(fencing_floor(), current_epoch << EPOCH_BITS));
+		if (!current_written)
 			write_down();
 	}
 	if (last == PG_INT64_MAX)
@@ -323,30 +285,31 @@ write_down(void)
 {
 	Relation	rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
 	text	   *lockname = cstring_to_text("");	/* no job has this key */
+	Snapshot	snapshot;
 	Identity	identity;
 
 	if (fencing_key_lock(lockname, false))
 	{
-		look(rel, &identity);
+		/* held until the row is locked, as store.c wants */
+		snapshot = fencing_fresh_snapshot();
+		look(rel, snapshot, &identity);
 		if (identity.own == NULL ||
 			((!IsolationUsesXactSnapshot() || fencing_visible_to_transaction(rel, identity.own)) &&
 			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
-			write_row(rel, &identity, current.tli, current.epoch, identity.own_floor);
+			write_row(rel, &identity, current_tli, current_epoch, identity.own_floor);
 		else
 			fencing_key_unlock(lockname);
+		UnregisterSnapshot(snapshot);
 	}
 	table_close(rel, NoLock);
 }
 
-/* Inserts or updates our row, and tells all backends if it has a new epoch. */
+/* Inserts or updates our row. */
 static void
 write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch, int64 floor)
 {
 	Datum		values[Natts_floor];
 	bool		nulls[Natts_floor] = {false};
-
-	if (identity->own == NULL || tli != identity->own_tli || epoch != identity->own_epoch)
-		CacheInvalidateRelcache(rel);
 
 	identity_key(values);
 	values[Anum_floor_tli - 1] = Int64GetDatum(tli);
@@ -380,34 +343,38 @@ typedef struct RaiseFloor
 } RaiseFloor;
 
 /*
- * Raises the floor to token, waiting for whoever else does so.  Forgetting a
- * job is the only caller, and the floor is the last of its locks.
+ * Raises the floor to token if it is lower, waiting for whoever else does so.
+ * Forgetting a job is the only caller, and the floor is the last of its locks.
  */
 void
 fencing_raise_floor(int64 token)
 {
 	RaiseFloor	raise = {0};
+	bool		done = false;
 
 	raise.rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
 	raise.token = token;
-	for (;;)
+	while (!done)
 	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
 		CHECK_FOR_INTERRUPTS();
-		look(raise.rel, &raise.identity);
+		look(raise.rel, snapshot, &raise.identity);
 		if (raise.identity.own == NULL)
 		{
 			/* serializes those who insert it */
 			(void) fencing_key_lock(cstring_to_text(""), true);
-			look(raise.rel, &raise.identity);
+			UnregisterSnapshot(snapshot);
+			snapshot = fencing_fresh_snapshot();
+			look(raise.rel, snapshot, &raise.identity);
 			if (raise.identity.own == NULL)
-			{
-				(void) raise_floor(&raise);
-				break;
-			}
+				done = raise_floor(&raise);
 		}
-		else if (fencing_with_row_lock(raise.rel, raise.identity.own, true,
-									   raise_floor, &raise))
-			break;
+		else
+			done = raise.identity.own_floor >= token ||
+				fencing_with_row_lock(raise.rel, raise.identity.own, snapshot, true,
+									  raise_floor, &raise);
+		UnregisterSnapshot(snapshot);
 	}
 	table_close(raise.rel, NoLock);
 }
@@ -419,14 +386,7 @@ raise_floor(void *arg)
 
 	if (raise->identity.own != NULL)
 		fencing_require_visible(raise->rel, raise->identity.own);
-	write_row(raise->rel, &raise->identity, current.tli, current.epoch,
+	write_row(raise->rel, &raise->identity, current_tli, current_epoch,
 			  Max(raise->identity.own_floor, raise->token));
 	return true;
-}
-
-static void
-forget_epoch(Datum arg, Oid relid)
-{
-	if (!OidIsValid(relid) || relid == current.relid)
-		current.valid = false;
 }

@@ -57,7 +57,7 @@ fencing_revoke(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		fencing_look_job(&job, snapshot);
 		refuse_unknown(&job);
-		job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, true,
+		job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, snapshot, true,
 											revoke_locked, &job);
 		UnregisterSnapshot(snapshot);
 	} while (job.moved);
@@ -116,7 +116,7 @@ fencing_advance(PG_FUNCTION_ARGS)
 			else if (job.token == job.fence.number)
 				job.outcome = FENCING_CURRENT;
 			else
-				job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, true,
+				job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, snapshot, true,
 													advance_locked, &job);
 		}
 		UnregisterSnapshot(snapshot);

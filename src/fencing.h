@@ -176,8 +176,8 @@ extern bool fencing_visible_to_transaction(Relation rel, HeapTuple tuple);
 extern void fencing_require_visible(Relation rel, HeapTuple tuple);
 pg_noreturn extern void fencing_serialization_failure(void);
 extern FencingLock fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy);
-extern bool fencing_with_row_lock(Relation rel, HeapTuple tuple, bool expect_write,
-								  FencingWork work, void *arg);
+extern bool fencing_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot,
+								  bool expect_write, FencingWork work, void *arg);
 extern bool fencing_subtransaction(FencingWork work, void *arg, ErrorData **error);
 extern bool fencing_key_lock(const text *key, bool wait);
 extern void fencing_key_unlock(const text *key);
@@ -278,6 +278,7 @@ struct Gate
 	Jsonb	   *content;
 	const FencingStatement *statement;	/* NULL: the gate alone */
 	Relation	fence_rel;
+	text	   *slot_key;		/* names the key lock of the scope */
 
 	/* the answer */
 	FencingOutcome outcome;
@@ -291,6 +292,7 @@ struct Gate
 	bytea	   *digest;			/* of content, by FENCING_DIGEST_VERSION */
 	int64		epoch_start;
 	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid */
+	bool		issued;			/* the number has been given out, as far as we know */
 	Gate	   *outer;			/* the gate whose statement is calling us */
 };
 

@@ -96,11 +96,14 @@ refuse_reentry(const Gate *gate)
 static void
 decide(Gate *gate)
 {
-	for (;;)
+	bool		row_waited_for = false;
+	bool		decided = false;
+
+	while (!decided)
 	{
 		Snapshot	snapshot = fencing_fresh_snapshot();
+		bool		was_in_epoch = gate->in_epoch;
 		bool		certain;
-		bool		decided;
 
 		CHECK_FOR_INTERRUPTS();
 		gate->kind->find_receipt(gate, snapshot);
@@ -108,17 +111,27 @@ decide(Gate *gate)
 		certain = judge(gate);
 		if (certain)
 		{
-			UnregisterSnapshot(snapshot);
-			return;
+			/* entering the epoch may have taken long: then look again */
+			decided = gate->receipt.found || was_in_epoch;
 		}
-
-		decided = fencing_with_row_lock(gate->fence_rel, gate->fence.tuple,
-										gate->outcome == FENCING_COMMITTED,
-										decide_again, gate);
+		else if (gate->fence.found)
+			decided = fencing_with_row_lock(gate->fence_rel, gate->fence.tuple, snapshot,
+											gate->outcome == FENCING_COMMITTED,
+											decide_again, gate);
+		else if (row_waited_for)
+			decided = true;
+		else
+		{
+			/* whoever is making the row has the key lock; he may have prepared */
+			(void) fencing_key_lock(gate->slot_key, true);
+			fencing_key_unlock(gate->slot_key);
+			row_waited_for = true;
+		}
 		UnregisterSnapshot(snapshot);
-		if (decided)
-			return;
 	}
+	if (gate->outcome != FENCING_REPLAYED && gate->outcome != FENCING_CONFLICT &&
+		!gate->issued)
+		gate->kind->never_issued(gate);
 }
 
 /*
@@ -146,7 +159,6 @@ judge(Gate *gate)
 {
 	const GateFence *fence = &gate->fence;
 	bool		former_epoch;
-	bool		issued = true;
 	bool		certain = true;
 
 	if (gate->receipt.found)
@@ -167,20 +179,23 @@ judge(Gate *gate)
 		gate->in_epoch = true;
 	}
 
+	/*
+	 * A number of a former epoch is over, but one that was prepared for
+	 * two-phase commit before the epoch ended may still become committed.  Its
+	 * transaction has the fence, or, if it has made the job, the key lock.
+	 */
 	former_epoch = gate->number <= gate->epoch_start && !(fence->found && fence->external);
+	gate->issued = true;
 	if (!fence->found)
 	{
 		gate->outcome = FENCING_PRUNED;
-		issued = former_epoch || gate->number <= fencing_floor();
+		gate->issued = former_epoch || gate->number <= fencing_floor();
+		certain = !former_epoch;
 	}
 	else if (gate->number < fence->number)
 		gate->outcome = gate->number <= fence->purged_through ? FENCING_PRUNED : FENCING_STALE;
 	else if (gate->number == fence->number)
 	{
-		/*
-		 * A number of a former epoch is over, but one prepared for two-phase
-		 * commit before the epoch ended may still become committed.
-		 */
 		gate->outcome = former_epoch ? FENCING_STALE : FENCING_COMMITTED;
 		certain = false;
 	}
@@ -188,12 +203,11 @@ judge(Gate *gate)
 	{
 		/* one of a former epoch was issued, but this database lost it */
 		gate->outcome = FENCING_STALE;
-		issued = former_epoch;
+		gate->issued = former_epoch;
+		certain = !former_epoch;
 	}
 
 	check_transaction_snapshot(gate);
-	if (!issued)
-		gate->kind->never_issued(gate);
 	return certain;
 }
 

@@ -14,7 +14,8 @@
  * ends, PREPARE included.  The passes are a stack: those of the innermost
  * subtransaction are on top.
  *
- * Locks: what CREATE TRIGGER takes.  A check takes none and reads no table.
+ * Locks: on the table and its partitions what CREATE TRIGGER and DROP TRIGGER
+ * take.  A check takes none and reads no table.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -78,11 +79,13 @@ static void check_row(TriggerData *trigger, const Guard *guard, HeapTuple row);
 static void refuse_write(Relation rel, const Guard *guard, const text *job_key);
 static bool may_see_key(Relation rel, const Guard *guard, const text *job_key);
 static bool may_select(Oid relid, AttrNumber column, Oid role);
-static Relation open_own_table(Oid relid);
+static Relation open_own_table(Oid relid, LOCKMODE lockmode);
+static bool is_guarded(Oid relid, Oid namespace);
 static void refuse_inheritance(Relation rel);
 static void warn_of_trigger_privilege(Relation rel);
-static void drop_guards(Relation root, Oid namespace);
-static List *protected_tables(Relation rel);
+static void drop_guards(Relation root, Oid namespace, LOCKMODE lockmode);
+static bool is_guard(const Trigger *trigger, Oid namespace);
+static List *protected_tables(Relation rel, LOCKMODE lockmode);
 static Oid	guard_function(Oid namespace, const char *name);
 static char *qualified_name(Relation rel);
 static void check_key_column(Relation rel, const char *column);
@@ -366,15 +369,22 @@ fencing_protect(PG_FUNCTION_ARGS)
 	Relation	rel;
 	StringInfoData arguments;
 	Oid			namespace;
+	LOCKMODE	lockmode;
 	ListCell   *lc;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
+	PreventCommandIfReadOnly("fencing_protect()");
+	PreventCommandIfParallelMode("fencing_protect()");
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("exactly one of job_key_column and job_key must be given")));
 
-	rel = open_own_table(PG_GETARG_OID(0));
+	/* DROP TRIGGER takes the stronger lock, and a lock raised is a deadlock */
+	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
+	lockmode = is_guarded(PG_GETARG_OID(0), namespace) ? AccessExclusiveLock :
+		ShareRowExclusiveLock;
+	rel = open_own_table(PG_GETARG_OID(0), lockmode);
 	refuse_inheritance(rel);
 
 	initStringInfo(&arguments);
@@ -392,8 +402,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 
 	warn_of_trigger_privilege(rel);
 
-	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
-	drop_guards(rel, namespace);
+	drop_guards(rel, namespace, lockmode);
 
 	/* partitions get row triggers from their parent, present and future ones */
 	execute_command(psprintf("CREATE TRIGGER %s AFTER INSERT OR UPDATE OR DELETE ON %s"
@@ -403,7 +412,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 							 arguments.data));
 
 	/* but statement triggers each need their own */
-	foreach(lc, protected_tables(rel))
+	foreach(lc, protected_tables(rel, lockmode))
 	{
 		Relation	part = table_open(lfirst_oid(lc), NoLock);
 
@@ -428,15 +437,17 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 	Relation	rel;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
-	rel = open_own_table(PG_GETARG_OID(0));
-	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid));
+	PreventCommandIfReadOnly("fencing_unprotect()");
+	PreventCommandIfParallelMode("fencing_unprotect()");
+	rel = open_own_table(PG_GETARG_OID(0), AccessExclusiveLock);
+	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid), AccessExclusiveLock);
 	table_close(rel, NoLock);
 	PG_RETURN_VOID();
 }
 
 /* Opens a table whose owner the caller is. */
 static Relation
-open_own_table(Oid relid)
+open_own_table(Oid relid, LOCKMODE lockmode)
 {
 	Relation	rel;
 
@@ -448,7 +459,7 @@ open_own_table(Oid relid)
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)),
 					   get_rel_name(relid));
 
-	rel = relation_open(relid, ShareRowExclusiveLock);
+	rel = relation_open(relid, lockmode);
 	if (rel->rd_rel->relkind != RELKIND_RELATION &&
 		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 		ereport(ERROR,
@@ -518,15 +529,13 @@ warn_of_trigger_privilege(Relation rel)
  * its parent go with the parent's.
  */
 static void
-drop_guards(Relation root, Oid namespace)
+drop_guards(Relation root, Oid namespace, LOCKMODE lockmode)
 {
-	Oid			row_function = guard_function(namespace, ROW_TRIGGER);
-	Oid			truncate_function = guard_function(namespace, TRUNCATE_TRIGGER);
 	ListCell   *lc;
 
-	foreach(lc, protected_tables(root))
+	foreach(lc, protected_tables(root, lockmode))
 	{
-		Relation	rel = table_open(lfirst_oid(lc), ShareRowExclusiveLock);
+		Relation	rel = table_open(lfirst_oid(lc), lockmode);
 		char	   *table = qualified_name(rel);
 		List	   *names = NIL;
 		ListCell   *lc2;
@@ -535,7 +544,7 @@ drop_guards(Relation root, Oid namespace)
 		{
 			Trigger    *trigger = &rel->trigdesc->triggers[i];
 
-			if (trigger->tgfoid != row_function && trigger->tgfoid != truncate_function)
+			if (!is_guard(trigger, namespace))
 				continue;
 			if (!trigger->tgisclone)
 				names = lappend(names, pstrdup(trigger->tgname));
@@ -552,13 +561,35 @@ drop_guards(Relation root, Oid namespace)
 	}
 }
 
+/* Whether the table has a guard already; only to choose a lock by. */
+static bool
+is_guarded(Oid relid, Oid namespace)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	bool		result = false;
+
+	if (rel == NULL)
+		return false;
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+		result |= is_guard(&rel->trigdesc->triggers[i], namespace);
+	relation_close(rel, AccessShareLock);
+	return result;
+}
+
+static bool
+is_guard(const Trigger *trigger, Oid namespace)
+{
+	return trigger->tgfoid == guard_function(namespace, ROW_TRIGGER) ||
+		trigger->tgfoid == guard_function(namespace, TRUNCATE_TRIGGER);
+}
+
 /* The table itself, and its partitions if it is partitioned. */
 static List *
-protected_tables(Relation rel)
+protected_tables(Relation rel, LOCKMODE lockmode)
 {
 	if (rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 		return list_make1_oid(RelationGetRelid(rel));
-	return find_all_inheritors(RelationGetRelid(rel), ShareRowExclusiveLock, NULL);
+	return find_all_inheritors(RelationGetRelid(rel), lockmode, NULL);
 }
 
 static Oid

@@ -120,7 +120,7 @@ fencing_renew(PG_FUNCTION_ARGS)
 		fencing_refuse_external(&job);
 		job.outcome = FENCING_LOST;
 		job.moved = is_unsuperseded(&job) && job.lease.until != DT_NOBEGIN &&
-			!fencing_with_row_lock(job.leases, job.lease.tuple, true, renew_locked, &job);
+			!fencing_with_row_lock(job.leases, job.lease.tuple, snapshot, true, renew_locked, &job);
 		UnregisterSnapshot(snapshot);
 	} while (job.moved);
 	fencing_end_job(&job);
@@ -169,7 +169,7 @@ fencing_release(PG_FUNCTION_ARGS)
 		else if (job.lease.until == DT_NOBEGIN)
 			job.outcome = FENCING_RELEASED;
 		else
-			job.moved = !fencing_with_row_lock(job.leases, job.lease.tuple, true,
+			job.moved = !fencing_with_row_lock(job.leases, job.lease.tuple, snapshot, true,
 												release_locked, &job);
 		UnregisterSnapshot(snapshot);
 	} while (job.moved);

@@ -103,8 +103,8 @@ purge_receipts(TimestampTz before, int max_rows, bool *more)
 							 " FROM (SELECT job_key, pg_catalog.max(token) AS token FROM purgeable GROUP BY job_key) p"
 							 " WHERE f.job_key OPERATOR(pg_catalog.=) p.job_key"
 							 "), purged AS ("
-							 " DELETE FROM fencing.receipts r USING purgeable p"
-							 " WHERE r.ctid OPERATOR(pg_catalog.=) p.tid"
+							 " DELETE FROM fencing.receipts r"
+							 " WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
 							 " RETURNING 1"
 							 ")"
 							 " SELECT pg_catalog.count(*) FROM purged",

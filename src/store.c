@@ -27,7 +27,6 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/multixact.h"
 #include "access/relscan.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -42,8 +41,8 @@
 #include "executor/tuptable.h"
 #include "fencing.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "storage/lmgr.h"
-#include "storage/procarray.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -85,8 +84,9 @@ static bool scan_next(StoreScan *scan);
 static void scan_end(StoreScan *scan);
 static void forget_table_oids(Datum arg, int cacheid, uint32 hashvalue);
 static bool wait_and_work(void *arg);
-static bool row_has_running_locker(HeapTuple tuple);
+static bool had_locker(HeapTuple tuple, Snapshot snapshot);
 static void key_lock_tag(LOCKTAG *tag, const text *key);
+static CatalogIndexState open_indexes(Relation rel);
 
 static const char *const table_names[FENCING_NTABLES] = {
 	[FENCING_FLOOR] = "floor",
@@ -343,19 +343,19 @@ fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
  * returns whether it wants to keep the lock, that is whether it wrote or the
  * caller will.  Returns false if the row had moved: then look again.
  *
- * With expect_write a row that nobody holds is locked without further ado.
- * Else, and for a wait, a subtransaction lets go of a lock that is not kept.
- * (What is left: a locker that came and committed between our look at the row
- * and our lock, a few instructions later.  Then a call that does not write
- * leaves the lock to the end of its transaction.)
+ * With expect_write a row that nobody held when the snapshot was taken is locked
+ * without further ado.  Else, and for a wait, a subtransaction lets go of a lock
+ * that is not kept.  (What is left: somebody who came after the snapshot, and has
+ * committed before our lock.  Then a call that does not write leaves the lock to
+ * the end of its transaction.)
  */
 bool
-fencing_with_row_lock(Relation rel, HeapTuple tuple, bool expect_write,
+fencing_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expect_write,
 					  FencingWork work, void *arg)
 {
 	RowLockWait wait = {rel, tuple, work, arg, false};
 
-	if (expect_write && !row_has_running_locker(tuple))
+	if (expect_write && !had_locker(tuple, snapshot))
 	{
 		switch (fencing_lock_row(rel, tuple, LockWaitSkip))
 		{
@@ -382,21 +382,20 @@ wait_and_work(void *arg)
 }
 
 /*
- * Whether another transaction that held the row when the copy was made is
- * still running.  (Members of a multixact may be our own; then we only take
- * the longer way.)
+ * Whether, as the snapshot has it, another transaction holds the row.  It may
+ * have ended since; what it did must be looked at then.  (A multixact may be
+ * over, or our own; then we only take the longer way.)
  */
 static bool
-row_has_running_locker(HeapTuple tuple)
+had_locker(HeapTuple tuple, Snapshot snapshot)
 {
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
 
-	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
+	if (!TransactionIdIsNormal(xmax))
 		return false;
 	if (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI)
-		return MultiXactIdIsRunning(xmax,
-									HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_data->t_infomask));
-	return !TransactionIdIsCurrentTransactionId(xmax) && TransactionIdIsInProgress(xmax);
+		return true;
+	return !TransactionIdIsCurrentTransactionId(xmax) && XidInMVCCSnapshot(xmax, snapshot);
 }
 
 /*
@@ -489,8 +488,10 @@ fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 {
 	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values),
 										unconstify(bool *, nulls));
+	CatalogIndexState indexes = open_indexes(rel);
 
-	CatalogTupleInsert(rel, tuple);
+	CatalogTupleInsertWithInfo(rel, tuple, indexes);
+	CatalogCloseIndexes(indexes);
 	heap_freetuple(tuple);
 	CommandCounterIncrement();
 }
@@ -504,10 +505,38 @@ fencing_update(Relation rel, HeapTuple old, const Datum *values)
 {
 	bool		nulls[MaxHeapAttributeNumber] = {false};
 	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values), nulls);
+	CatalogIndexState indexes = open_indexes(rel);
 
-	CatalogTupleUpdate(rel, &old->t_self, tuple);
+	CatalogTupleUpdateWithInfo(rel, &old->t_self, tuple, indexes);
+	CatalogCloseIndexes(indexes);
 	heap_freetuple(tuple);
 	CommandCounterIncrement();
+}
+
+/*
+ * What writes catalogs knows plain indexes only: of one that an administrator
+ * has added it would compute nonsense, or crash.
+ */
+static CatalogIndexState
+open_indexes(Relation rel)
+{
+	CatalogIndexState indexes = CatalogOpenIndexes(rel);
+
+	for (int i = 0; i < indexes->ri_NumIndices; i++)
+	{
+		IndexInfo  *info = indexes->ri_IndexRelationInfo[i];
+
+		if (info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
+			info->ii_ExclusionOps != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("index \"%s\" on table \"%s\" is not supported",
+							RelationGetRelationName(indexes->ri_IndexRelationDescs[i]),
+							RelationGetRelationName(rel)),
+					 errdetail("Tables of the extension can only have indexes on plain columns."),
+					 errhint("Drop the index.")));
+	}
+	return indexes;
 }
 
 /* Deletes a row that the caller has locked. */

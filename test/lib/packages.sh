@@ -62,6 +62,20 @@ missing_packages()
 	[ -e "$pgxs" ] || echo "postgresql-server-dev-$major"
 }
 
+# Packages that single tests need, which skip without them.  pg_cron is for one
+# major, so that only a server of Debian's layout can get it this way.
+useful_packages()
+{
+	local bin
+
+	PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer
+	bin=$("$PG_CONFIG" --bindir)
+	if [[ $bin =~ ^/usr/lib/postgresql/([0-9]+)/bin$ ]] &&
+		[ ! -e "$("$PG_CONFIG" --pkglibdir)/pg_cron.so" ]; then
+		echo "postgresql-${BASH_REMATCH[1]}-cron"
+	fi
+}
+
 as_root()
 {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -112,16 +126,24 @@ apt_install_server()
 	apt_install "$@"
 )
 
+can_install()
+{
+	command -v apt-get >/dev/null && as_root true 2>/dev/null
+}
+
 # Several runs may find the same package missing: the first installs it.  The
 # lock is on a folder, so that it leaves no file behind.
-install_missing()
-(
-	[ -n "$(missing_packages)" ] || exit 0
-	if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
-		die "please install, or let root run this: $(missing_packages | xargs)"
-	fi
+lock_packages()
+{
 	exec 9</var/lib/dpkg
 	flock 9
+}
+
+install_required()
+(
+	[ -n "$(missing_packages)" ] || exit 0
+	can_install || die "please install, or let root run this: $(missing_packages | xargs)"
+	lock_packages
 	mapfile -t packages < <(missing_packages)
 	[ ${#packages[@]} -gt 0 ] || exit 0
 	echo "installing ${packages[*]}"
@@ -131,3 +153,30 @@ install_missing()
 		apt_install "${packages[@]}"
 	fi
 )
+
+# Not every machine offers them, and nothing depends on them.  pgbouncer comes
+# with a service, which nobody asked for either.
+install_useful()
+(
+	packages=()
+	[ -n "$(useful_packages)" ] && can_install || exit 0
+	lock_packages
+	[ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ] || apt_get update
+	for package in $(useful_packages); do
+		if apt-cache show "$package" >/dev/null 2>&1; then
+			packages+=("$package")
+		fi
+	done
+	[ ${#packages[@]} -gt 0 ] || exit 0
+	echo "installing ${packages[*]}"
+	apt_install_server "${packages[@]}" || echo "not installed, some tests will be skipped: ${packages[*]}"
+	if [[ " ${packages[*]} " == *" pgbouncer "* ]]; then
+		as_root update-rc.d pgbouncer disable >/dev/null 2>&1 || true
+	fi
+)
+
+install_missing()
+{
+	install_required
+	install_useful
+}
