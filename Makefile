@@ -3,6 +3,7 @@
 #   make && make install      build, and install where PG_CONFIG points
 #   make installcheck         test against a running server (PGHOST, PGPORT, ...)
 #   make test                 all suites on a private server; needs nothing installed
+#   make stress MINUTES=30    the nemesis run, as long as you like
 #   make demo                 the story of two workers, on a private server
 
 EXTENSION = fencing
@@ -39,7 +40,7 @@ TAP_TESTS := $(if $(PROVE_TESTS),1)
 PG_CONFIG ?= pg_config
 
 # These two bring their own build, and must work where there is no pg_config yet.
-own_build = test demo
+own_build = test demo stress
 ifneq ($(filter-out $(own_build),$(or $(MAKECMDGOALS),all)),)
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -68,3 +69,7 @@ test:
 
 demo:
 	@test/run demo
+
+MINUTES ?= 30
+stress:
+	@test/stress/run $(MINUTES)
