@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $jobs = $ENV{FENCING_JOBS} // 50000;
+my $jobs = $ENV{FENCING_JOBS} || 50000;
 my $rounds = 10;
 my $batch = 250;
 my $per_round = int($jobs / $rounds / $batch) * $batch;
