@@ -335,6 +335,11 @@ check_administrator('base backup', $base, '0', 10);
 # Two standbys that are promoted and know nothing of each other: one timeline,
 # and so one epoch.
 my @standbys = map { standby_of($node, $_) } 'one', 'two';
+cut_off($_) foreach @standbys;
+# And an epoch that an asynchronous primary has begun and lost.
+is_answers($node, 'whole', 'lost epoch',
+	[ 'begins', q{SELECT fencing_new_epoch('lost')}, token_of(1, 0) ],
+	[ 'a token of it', acquire('lost', $owner_a), 'acquired|' . token_of(1, 1) ]);
 $node->stop('immediate');
 $_->promote foreach @standbys;
 is_answers($standbys[0], 'whole', 'first of two', [ 'next token', acquire('job', $owner_a), 'acquired|' . token_of(1, 1) ], [ 'commit', commit('job', token_of(1, 1)), 'committed' ]);
@@ -342,6 +347,7 @@ is(answer($standbys[1], acquire('job', $owner_b), 'whole'), 'acquired|' . token_
 is_answers($standbys[1], 'whole', 'second of two',
 	[ 'the administrator knows', "SELECT fencing_new_epoch('two standbys', @{[ token_of(1, 1) ]})", token_of(2, 0) ],
 	[ 'his own holder', commit('job', token_of(1, 1), 2), 'stale' ],
+	[ 'the token of the lost epoch', commit('lost', token_of(1, 1)), 'pruned' ],
 	[ 'next token', acquire('job', $owner_b), 'acquired|' . token_of(2, 1) ]);
 $standbys[1]->stop;
 
