@@ -293,8 +293,9 @@ is($admin->ask('SELECT string_agg(reason, \', \' ORDER BY id) FROM fencing.revoc
 $_->close foreach $worker, $other_worker, $heart, $zombie, $reader, $snapshot_reader, $admin;
 
 #
-# Copies of the whole server.
+# Copies of the whole server, without what is no longer needed.
 #
+$node->safe_psql('postgres', "DROP DATABASE $_") foreach 'original', 'copy1', 'copy2', 'dropped', 'data_only', 'busy';
 $node->safe_psql('postgres', 'CREATE DATABASE whole');
 $node->safe_psql('whole', 'CREATE EXTENSION fencing CASCADE; ' . acquire('job', $owner_a) . '; ' . commit('job', 1));
 

@@ -77,9 +77,11 @@ sub open_pooled
 	return FencingTest::Session->new($node, 'postgres', extra_params => [ '--dbname', through($database) ]);
 }
 
+my $err;
 foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
-	last if $node->psql('postgres', 'SELECT 1', connstr => through('robin')) == 0;
+	last if $node->psql('postgres', 'SELECT 1', connstr => through('robin'), stderr => \$err) == 0;
+	die 'pgbouncer has ended: ' . slurp_file("$folder/err") if !$pgbouncer->pumpable;
 	select undef, undef, undef, 0.1;
 }
 
