@@ -612,16 +612,30 @@ sub read_wal
 {
 	my ($self, $node, $timeline) = @_;
 	my $out = History->create("$self->{folder}/wal-$timeline.log");
-	my @command = ('pg_waldump', '--path=' . $node->data_dir . '/pg_wal', '--rmgr=Transaction',
+	my $folder = $node->data_dir . '/pg_wal';
+	my @command = ('pg_waldump', "--path=$folder", '--rmgr=Transaction',
 		"--timeline=$timeline", "--start=$self->{timeline_start}");
+	my $commits = 0;
+
+	# pg_waldump asks the file that it happens to find first how long a segment is;
+	# one that is not in use yet does not know
+	foreach my $segment (grep { m{/[0-9A-F]{24}$} } glob "$folder/*")
+	{
+		open my $handle, '<:raw', $segment or die "$segment: $!\n";
+		read $handle, my $magic, 2;
+		close $handle;
+		unlink $segment if $magic eq "\0\0";
+	}
 
 	open my $dump, '-|', @command or die "pg_waldump: $!\n";
 	while (my $line = <$dump>)
 	{
-		$out->write('wal', tl => $timeline, xid => $1, lsn => $2)
-		  if $line =~ m{tx: +(\d+), lsn: ([0-9A-F/]+), .*desc: COMMIT };
+		next if $line !~ m{tx: +(\d+), lsn: ([0-9A-F/]+), .*desc: COMMIT };
+		$out->write('wal', tl => $timeline, xid => $1, lsn => $2);
+		$commits++;
 	}
 	close $dump;
+	die "no commit found in the WAL of timeline $timeline\n" if !$commits;
 	return;
 }
 
