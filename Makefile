@@ -20,6 +20,12 @@ OBJS = \
 	src/fence.o \
 	src/lease.o \
 	src/commit.o \
+	src/once.o \
+	src/operation.o \
+	src/authorize.o \
+	src/request_schema.o \
+	src/request_format.o \
+	src/outbox.o \
 	src/guard.o \
 	src/epoch.o \
 	src/retention.o \

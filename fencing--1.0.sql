@@ -127,6 +127,132 @@ COMMENT ON TABLE fencing.grants IS 'which role has which kind of access; written
 COMMENT ON COLUMN fencing.grants.role IS 'name of the role';
 COMMENT ON COLUMN fencing.grants.access IS 'kind of access, as in fencing_grant()';
 
+-- The function is kept by its names: an OID does not survive a restore.
+CREATE TABLE fencing.operations (
+	operation text COLLATE "C" NOT NULL PRIMARY KEY,
+	authorize_schema name NOT NULL,
+	authorize_name name NOT NULL,
+	authorize_owner name NOT NULL,
+	retention interval NOT NULL,
+	forget_after interval NOT NULL
+) USING heap;
+
+COMMENT ON TABLE fencing.operations IS 'idempotent operations, as defined by fencing_define_operation()';
+COMMENT ON COLUMN fencing.operations.operation IS 'name of the operation';
+COMMENT ON COLUMN fencing.operations.authorize_schema IS 'schema of the authorize function';
+COMMENT ON COLUMN fencing.operations.authorize_name IS 'name of the authorize function';
+COMMENT ON COLUMN fencing.operations.authorize_owner IS 'owner that the authorize function had; another''s is not asked';
+COMMENT ON COLUMN fencing.operations.retention IS 'how long a record is kept with its result';
+COMMENT ON COLUMN fencing.operations.forget_after IS 'how long the fact that there was a record is kept';
+
+CREATE TABLE fencing.request_schemas (
+	operation text COLLATE "C" NOT NULL,
+	hash_version integer NOT NULL,
+	request_schema jsonb NOT NULL,
+	retired_by xid8 NOT NULL,
+	PRIMARY KEY (operation, hash_version)
+) USING heap;
+
+COMMENT ON TABLE fencing.request_schemas IS 'versions of what identifies a request; frozen, because records have been hashed by them';
+COMMENT ON COLUMN fencing.request_schemas.operation IS 'the operation';
+COMMENT ON COLUMN fencing.request_schemas.hash_version IS 'the version';
+COMMENT ON COLUMN fencing.request_schemas.request_schema IS 'subset of JSON Schema';
+COMMENT ON COLUMN fencing.request_schemas.retired_by IS 'transaction that retired the version, 0 if it is in force';
+
+CREATE TABLE fencing.records (
+	tenant_id text COLLATE "C" NOT NULL,
+	operation text COLLATE "C" NOT NULL,
+	key text COLLATE "C" NOT NULL,
+	hash bytea NOT NULL,
+	hash_version integer NOT NULL,
+	digest_version integer NOT NULL,
+	result jsonb,
+	responded boolean NOT NULL,
+	purged boolean NOT NULL,
+	committed_at timestamptz NOT NULL,
+	PRIMARY KEY (tenant_id, operation, key)
+) USING heap WITH (fillfactor = 90);
+
+-- for fencing_purge(), which goes from the oldest of an operation on
+CREATE INDEX records_operation_idx ON fencing.records (operation, purged, committed_at);
+
+COMMENT ON TABLE fencing.records IS 'idempotency keys that have been used, and the results; after its retention a record is a tombstone';
+COMMENT ON COLUMN fencing.records.tenant_id IS 'whose key it is';
+COMMENT ON COLUMN fencing.records.operation IS 'the operation';
+COMMENT ON COLUMN fencing.records.key IS 'the idempotency key';
+COMMENT ON COLUMN fencing.records.hash IS 'digest of the request, projected by its schema';
+COMMENT ON COLUMN fencing.records.hash_version IS 'version of the request schema that made the hash';
+COMMENT ON COLUMN fencing.records.digest_version IS 'version of the canonical form and hash that made it';
+COMMENT ON COLUMN fencing.records.result IS 'result of the first call';
+COMMENT ON COLUMN fencing.records.responded IS 'false only inside the transaction that has claimed the key';
+COMMENT ON COLUMN fencing.records.purged IS 'whether only the tombstone is left';
+COMMENT ON COLUMN fencing.records.committed_at IS 'clock of the server under the lock of the key';
+
+-- The columns that Debezium's outbox event router takes have its names.
+CREATE TABLE fencing.outbox (
+	no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id uuid NOT NULL UNIQUE,
+	aggregatetype text COLLATE "C" NOT NULL,
+	aggregateid text COLLATE "C" NOT NULL,
+	type text NOT NULL,
+	payload jsonb NOT NULL,
+	created_at timestamptz NOT NULL,
+	era bigint NOT NULL,
+	xid xid8 NOT NULL
+) USING heap;
+
+CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid);
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, era, xid);
+CREATE INDEX outbox_created_at_idx ON fencing.outbox (created_at);
+
+COMMENT ON TABLE fencing.outbox IS 'events, written with what they tell of; immutable, deleted by fencing_purge() only';
+COMMENT ON COLUMN fencing.outbox.no IS 'order within an aggregate; drawn under the aggregate''s lock';
+COMMENT ON COLUMN fencing.outbox.id IS 'the event';
+COMMENT ON COLUMN fencing.outbox.aggregatetype IS 'kind of thing that the event is about';
+COMMENT ON COLUMN fencing.outbox.aggregateid IS 'the thing; events of one are delivered in order';
+COMMENT ON COLUMN fencing.outbox.type IS 'kind of event';
+COMMENT ON COLUMN fencing.outbox.payload IS 'what happened';
+COMMENT ON COLUMN fencing.outbox.created_at IS 'clock of the server under the aggregate''s lock';
+COMMENT ON COLUMN fencing.outbox.era IS 'epoch of the database in which xid was assigned';
+COMMENT ON COLUMN fencing.outbox.xid IS 'transaction that wrote the event';
+
+-- Every event before (era, xid) is done for the consumer, and no transaction
+-- that could still write one before it is running.
+CREATE TABLE fencing.outbox_consumers (
+	consumer text COLLATE "C" NOT NULL PRIMARY KEY,
+	since pg_snapshot,
+	since_era bigint NOT NULL,
+	since_xid xid8 NOT NULL,
+	era bigint NOT NULL,
+	xid xid8 NOT NULL
+) USING heap WITH (fillfactor = 50);
+
+COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for him';
+COMMENT ON COLUMN fencing.outbox_consumers.consumer IS 'job_key under which the consumer''s relays take turns';
+COMMENT ON COLUMN fencing.outbox_consumers.since IS 'snapshot of the subscription: events that it sees are not delivered; NULL: all are';
+COMMENT ON COLUMN fencing.outbox_consumers.since_era IS 'epoch of the database at the subscription';
+COMMENT ON COLUMN fencing.outbox_consumers.since_xid IS 'transaction of the subscription, whose own events are delivered';
+COMMENT ON COLUMN fencing.outbox_consumers.era IS 'events before (era, xid) are done';
+COMMENT ON COLUMN fencing.outbox_consumers.xid IS 'events before (era, xid) are done';
+
+CREATE TABLE fencing.outbox_acks (
+	consumer text COLLATE "C" NOT NULL,
+	event_no bigint NOT NULL,
+	acked_at timestamptz,
+	reason text,
+	PRIMARY KEY (consumer, event_no)
+) USING heap;
+
+CREATE INDEX outbox_acks_parked_idx ON fencing.outbox_acks (consumer) WHERE acked_at IS NULL;
+
+COMMENT ON TABLE fencing.outbox_acks IS 'events from (era, xid) of the consumer on that are done, or parked';
+COMMENT ON COLUMN fencing.outbox_acks.consumer IS 'the consumer';
+COMMENT ON COLUMN fencing.outbox_acks.event_no IS 'the event';
+COMMENT ON COLUMN fencing.outbox_acks.acked_at IS 'clock of the server; NULL for a parked event';
+COMMENT ON COLUMN fencing.outbox_acks.reason IS 'why the event is parked';
+
+COMMENT ON SEQUENCE fencing.outbox_no_seq IS 'numbers of fencing.outbox';
+
 SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
@@ -134,6 +260,13 @@ SELECT pg_catalog.pg_extension_config_dump('fencing.receipts', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.revocations', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.revocations_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.grants', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.operations', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.request_schemas', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.records', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.outbox', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_consumers', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_acks', '');
 
 -- The one row that the script may insert: its key is this installation's
 -- identity, so the rows of a restored dump never collide with it.  The WAL
@@ -241,6 +374,152 @@ COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
 'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
 
 --
+-- Idempotent operations
+--
+CREATE FUNCTION fencing_define_operation(operation text, authorize regprocedure,
+	retention interval DEFAULT '7 days', forget_after interval DEFAULT '90 days')
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_define_operation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_define_operation(text, regprocedure, interval, interval) IS
+'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used. Errors: 22004, 22023, 54000, 25006';
+
+CREATE FUNCTION fencing_define_request(operation text, hash_version integer, request_schema jsonb)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_define_request'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_define_request(text, integer, jsonb) IS
+'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
+
+CREATE FUNCTION fencing_retire_request(operation text, hash_version integer)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_retire_request'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
+'lets no call that begins after the commit use a version for a new key; records keep it. Errors: 22004, 22023, 54000, 25006, LF002';
+
+CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
+	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
+	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
+	OUT hash_version integer, OUT error jsonb)
+AS 'MODULE_PATHNAME', 'fencing_once'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean) IS
+'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
+
+CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_once_respond'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_once_respond(text, text, text, jsonb) IS
+'gives the result of a key that this transaction claimed by fencing_once() without a statement; COMMIT is refused (55000) until then. Errors: 22004, 22023, 54000, 25006, 55000';
+
+CREATE FUNCTION fencing_request_canonical(operation text, hash_version integer, request jsonb)
+RETURNS text
+AS 'MODULE_PATHNAME', 'fencing_request_canonical'
+LANGUAGE C STABLE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_request_canonical(text, integer, jsonb) IS
+'canonical text of what identifies a request, for looking into a conflict. Errors: 22004, 22023, 54000, 0A000, LF002';
+
+CREATE FUNCTION fencing_request_hash(operation text, hash_version integer, request jsonb)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'fencing_request_hash'
+LANGUAGE C STABLE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_request_hash(text, integer, jsonb) IS
+'SHA-256 over fencing_request_canonical(), 32 bytes. Errors as there';
+
+--
+-- Outbox
+--
+CREATE FUNCTION fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_emit(text, text, text, jsonb) IS
+'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000, 25006, 40P01';
+
+CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_outbox_subscribe'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_subscribe(text, boolean) IS
+'delivers events to a consumer from now on: those that commit later, or with from_start all that are there too. Again: no change. Errors: 22004, 22023, 54000, 25006';
+
+CREATE FUNCTION fencing_outbox_unsubscribe(consumer text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_outbox_unsubscribe'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_unsubscribe(text) IS
+'delivers no more events to a consumer, and forgets what it has done. Errors: 22004, 22023, 54000, 25006';
+
+CREATE FUNCTION fencing_outbox_read(consumer text, token bigint, max_rows integer DEFAULT 100,
+	OUT outcome fencing_outcome, OUT id uuid, OUT aggregate_type text, OUT aggregate_id text,
+	OUT type text, OUT payload jsonb, OUT created_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_outbox_read'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_read(text, bigint, integer) IS
+'events that the consumer has not acknowledged, in order, with outcome current; of an aggregate with a parked event none after that. A relay whose token is not current gets one row stale. Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006, LF001';
+
+CREATE FUNCTION fencing_outbox_ack(consumer text, token bigint, ids uuid[],
+	OUT outcome fencing_outcome, OUT acked integer)
+AS 'MODULE_PATHNAME', 'fencing_outbox_ack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_ack(text, bigint, uuid[]) IS
+'acknowledges events: committed, replayed (all were already: roll back what you did beside it), conflict (some were already, are unknown, or come after one that is open; none is acknowledged) or stale. In the transaction of the effect and before it, an exactly-once gate. Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+
+CREATE FUNCTION fencing_outbox_park(consumer text, token bigint, id uuid, reason text,
+	OUT outcome fencing_outcome)
+AS 'MODULE_PATHNAME', 'fencing_outbox_park'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_park(text, bigint, uuid, text) IS
+'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+
+CREATE FUNCTION fencing_outbox_immutable()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_outbox_immutable'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_outbox_immutable() IS
+'trigger of fencing.outbox. Errors: 42501';
+
+CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.outbox
+FOR EACH ROW EXECUTE FUNCTION fencing_outbox_immutable();
+CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.outbox
+FOR EACH STATEMENT EXECUTE FUNCTION fencing_outbox_immutable();
+
+-- What is not done, in one place; for the functions, not for people.
+CREATE VIEW fencing.outbox_pending AS
+SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e.created_at,
+	e.era, e.xid, a.reason
+FROM fencing.outbox_consumers c
+JOIN fencing.outbox e ON ROW(e.era, e.xid) OPERATOR(pg_catalog.>=) ROW(c.era, c.xid)
+LEFT JOIN fencing.outbox_acks a ON a.consumer OPERATOR(pg_catalog.=) c.consumer
+	AND a.event_no OPERATOR(pg_catalog.=) e.no
+WHERE a.acked_at IS NULL
+	AND (c.since IS NULL
+		OR e.era OPERATOR(pg_catalog.>) c.since_era
+		OR e.era OPERATOR(pg_catalog.=) c.since_era
+			AND (e.xid OPERATOR(pg_catalog.=) c.since_xid
+				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since)));
+
+COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer';
+
+--
 -- Protected tables
 --
 CREATE FUNCTION fencing_protect(relation regclass, job_key_column name DEFAULT NULL, job_key text DEFAULT NULL)
@@ -292,7 +571,7 @@ AS 'MODULE_PATHNAME', 'fencing_purge'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
-'for administrators: removes at most max_rows receipts (kind receipts) that are older than an interval, the oldest first, but none of a job''s current token; what was purged is answered pruned afterwards. more says whether to call again. Skips jobs that are committing. Errors: 22004, 22023, 25006, 40001';
+'for administrators: removes at most max_rows of what is older than an interval, the oldest first. receipts: none of a job''s current token, and none of a job that is just committing. records: those that are older than the retention of their operation become tombstones, those older than its forget_after go. events: none that a subscribed consumer has not acknowledged. What was purged is answered pruned afterwards. more says whether to call again. Errors: 22004, 22023, 25006, 40001';
 
 --
 -- Access
@@ -361,6 +640,41 @@ COMMENT ON COLUMN fencing.receipt_log.step IS 'name of the chunk';
 COMMENT ON COLUMN fencing.receipt_log.digest_version IS 'version of the canonical form and hash';
 COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under the lock of the fence';
 
+CREATE VIEW fencing.operation_status AS
+SELECT o.operation, s.hash_version, s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8 AS retired,
+	o.retention, o.forget_after,
+	pg_catalog.count(r.key) FILTER (WHERE NOT r.purged) AS records,
+	pg_catalog.count(r.key) FILTER (WHERE r.purged) AS tombstones,
+	pg_catalog.min(r.committed_at) AS oldest
+FROM fencing.operations o
+LEFT JOIN fencing.request_schemas s ON s.operation OPERATOR(pg_catalog.=) o.operation
+LEFT JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) s.operation
+	AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version
+GROUP BY o.operation, s.hash_version, s.retired_by, o.retention, o.forget_after;
+
+COMMENT ON VIEW fencing.operation_status IS 'operations, their versions, and how many records each has; readable by pg_monitor';
+COMMENT ON COLUMN fencing.operation_status.operation IS 'the operation';
+COMMENT ON COLUMN fencing.operation_status.hash_version IS 'version of its request schema';
+COMMENT ON COLUMN fencing.operation_status.retired IS 'whether new keys do not use it any more';
+COMMENT ON COLUMN fencing.operation_status.retention IS 'how long records are kept';
+COMMENT ON COLUMN fencing.operation_status.forget_after IS 'how long tombstones are kept';
+COMMENT ON COLUMN fencing.operation_status.records IS 'records with their results';
+COMMENT ON COLUMN fencing.operation_status.tombstones IS 'records of which only the fact is left';
+COMMENT ON COLUMN fencing.operation_status.oldest IS 'when the oldest was committed';
+
+CREATE VIEW fencing.outbox_status AS
+SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_at) AS oldest,
+	pg_catalog.count(p.reason) AS parked
+FROM fencing.outbox_consumers c
+LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
+GROUP BY c.consumer;
+
+COMMENT ON VIEW fencing.outbox_status IS 'how far the consumers of the outbox are; readable by pg_monitor';
+COMMENT ON COLUMN fencing.outbox_status.consumer IS 'the consumer';
+COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowledged, parked ones included';
+COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
+COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
+
 --
 -- Privileges.  Tokens and receipts decide what happens to business data, so
 -- nobody but the owner has any, on anything, to begin with: neither PUBLIC nor
@@ -411,5 +725,6 @@ $$;
 GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer) TO PUBLIC;
 
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
-GRANT SELECT ON fencing.lease_status, fencing.receipt_log TO pg_monitor;
+GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
+	fencing.outbox_status TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.statement_cache() TO pg_monitor;

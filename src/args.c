@@ -23,7 +23,6 @@
 
 static text *arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty);
 static bool interval_to_usecs(const Interval *interval, int64 *usecs);
-static Datum outcome_datum(Oid enumtype, FencingOutcome outcome);
 
 static const char *const outcome_names[] = {
 	[FENCING_COMMITTED] = "committed",
@@ -38,7 +37,8 @@ static const char *const outcome_names[] = {
 	[FENCING_LOST] = "lost",
 	[FENCING_RELEASED] = "released",
 	[FENCING_ADVANCED] = "advanced",
-	[FENCING_CURRENT] = "current"
+	[FENCING_CURRENT] = "current",
+	[FENCING_DENIED] = "denied"
 };
 
 /* Raises 22004 if the argument is NULL. */
@@ -218,13 +218,13 @@ fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 		case TYPEFUNC_COMPOSITE:
 			break;
 		case TYPEFUNC_SCALAR:
-			return outcome_datum(rettype, outcome);
+			return fencing_outcome_datum(rettype, outcome);
 		default:
 			elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
 	}
 
 	Assert(tupdesc->natts <= lengthof(row));
-	row[0] = outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
+	row[0] = fencing_outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
 	rownulls[0] = false;
 	memcpy(row + 1, values, (tupdesc->natts - 1) * sizeof(Datum));
 	memcpy(rownulls + 1, nulls, (tupdesc->natts - 1) * sizeof(bool));
@@ -232,8 +232,8 @@ fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 }
 
 /* The value of type fencing_outcome, whose OID the caller's result type has. */
-static Datum
-outcome_datum(Oid enumtype, FencingOutcome outcome)
+Datum
+fencing_outcome_datum(Oid enumtype, FencingOutcome outcome)
 {
 	HeapTuple	tuple;
 	Oid			value;

@@ -31,6 +31,7 @@ typedef struct CommitGate
 	Gate		gate;			/* first, so that the one is the other */
 	text	   *job_key;
 	text	   *step;
+	Jsonb	   *payload;
 	Relation	receipts;
 } CommitGate;
 
@@ -43,13 +44,12 @@ typedef struct CommitCall
 } CommitCall;
 
 static bool attempt(void *arg);
-pg_noreturn static void refuse_outcome(const CommitGate *commit);
-static bool must_propagate(const ErrorData *error);
 static void warn_outside_transaction(Oid function);
 static bool same_commit(const Gate *a, const Gate *b);
 static void find_commit_receipt(Gate *gate, Snapshot snapshot);
 static void read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt);
 static void find_commit_fence(Gate *gate, Snapshot snapshot);
+static bytea *make_commit_digest(Gate *gate);
 static void commit_accepted(const Gate *gate);
 static void keep_commit_receipt(Gate *gate);
 pg_noreturn static void token_never_issued(const Gate *gate);
@@ -63,6 +63,7 @@ static const GateKind commit_kind = {
 	.same = same_commit,
 	.find_receipt = find_commit_receipt,
 	.find_fence = find_commit_fence,
+	.make_digest = make_commit_digest,
 	.accepted = commit_accepted,
 	.keep_receipt = keep_commit_receipt,
 	.never_issued = token_never_issued,
@@ -83,56 +84,25 @@ fencing_commit(PG_FUNCTION_ARGS)
 	bool		report_errors = fencing_arg_bool(fcinfo, 5, "report_errors");
 	bool		strict = fencing_arg_bool(fcinfo, 6, "strict");
 	CommitCall	call = {.fcinfo = fcinfo};
-	CommitGate *commit = &call.commit;
-	Gate	   *gate = &commit->gate;
-	ErrorData  *error = NULL;
+	Gate	   *gate = &call.commit.gate;
+	ErrorData  *error;
 	Datum		values[4] = {0};
 	bool		nulls[4] = {true, true, true, true};
 
-	if (strict && report_errors)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("strict and report_errors exclude each other")));
-
+	fencing_check_options(report_errors, strict);
 	gate->kind = &commit_kind;
-	if (!report_errors)
-		(void) attempt(&call);
-	else
-	{
-		(void) fencing_subtransaction(attempt, &call, &error);
-		if (error != NULL && must_propagate(error))
-			ReThrowError(error);
-	}
+	(void) fencing_attempt(attempt, &call, report_errors, &error);
 
-	if (error != NULL)
-	{
-		gate->outcome = FENCING_FAILED;
-		values[3] = fencing_error_to_jsonb(error);
-		nulls[3] = false;
-	}
-
-	switch (gate->outcome)
-	{
-		case FENCING_COMMITTED:
-		case FENCING_REPLAYED:
-			values[0] = gate->result;
-			nulls[0] = gate->result_null;
-			/* FALLTHROUGH */
-		case FENCING_CONFLICT:
-			values[1] = TimestampTzGetDatum(gate->committed_at);
-			nulls[1] = false;
-			break;
-		default:
-			break;
-	}
+	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
+						&values[3], &nulls[3]);
 	if (gate->fence.found)
 	{
 		values[2] = Int64GetDatum(gate->fence.number);
 		nulls[2] = false;
 	}
 
-	if (strict && gate->outcome != FENCING_COMMITTED && gate->outcome != FENCING_REPLAYED)
-		refuse_outcome(commit);
+	if (strict)
+		fencing_require_accepted(gate);
 	if (gate->outcome == FENCING_COMMITTED && gate->statement == NULL)
 		warn_outside_transaction(fcinfo->flinfo->fn_oid);
 	return fencing_answer(fcinfo, gate->outcome, values, nulls);
@@ -155,7 +125,7 @@ attempt(void *arg)
 	gate->slot_key = commit->job_key;
 	gate->number = fencing_arg_token(fcinfo, 1, "token");
 	fencing_refuse_null(fcinfo, 2, "payload");
-	gate->content = PG_GETARG_JSONB_P(2);
+	commit->payload = PG_GETARG_JSONB_P(2);
 	commit->step = fencing_arg_step(fcinfo, 4, "step");
 
 	if (PG_ARGISNULL(3))
@@ -164,13 +134,17 @@ attempt(void *arg)
 	{
 		call->args[0] = PointerGetDatum(commit->job_key);
 		call->args[1] = Int64GetDatum(gate->number);
-		call->args[2] = JsonbPGetDatum(gate->content);
+		call->args[2] = JsonbPGetDatum(commit->payload);
 		call->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(3));
 		call->statement.nargs = lengthof(statement_argtypes);
 		call->statement.argtypes = statement_argtypes;
 		call->statement.args = call->args;
+		call->statement.nulls = NULL;
 		gate->statement = &call->statement;
 	}
+
+	/* before any lock, because it may take long */
+	gate->digest = fencing_make_digest(commit->payload, FENCING_DIGEST_VERSION);
 
 	gate->fence_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);
 	commit->receipts = fencing_open(FENCING_RECEIPTS, RowExclusiveLock);
@@ -179,39 +153,6 @@ attempt(void *arg)
 	table_close(commit->receipts, committed ? NoLock : RowExclusiveLock);
 	table_close(gate->fence_rel, committed ? NoLock : RowExclusiveLock);
 	return committed;
-}
-
-/* With strict, for callers who would forget to look at the outcome. */
-static void
-refuse_outcome(const CommitGate *commit)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FENCING_NOT_ACCEPTED),
-			 errmsg("commit of %s was not accepted", describe_commit(&commit->gate)),
-			 errdetail("The outcome is \"%s\".", fencing_outcome_name(commit->gate.outcome))));
-}
-
-/*
- * Errors that are not the item's own but the transaction's or the server's:
- * with report_errors they are raised all the same.
- */
-static bool
-must_propagate(const ErrorData *error)
-{
-	if (error->sqlerrcode == ERRCODE_READ_ONLY_SQL_TRANSACTION ||
-		error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
-		return true;
-
-	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
-	{
-		case MAKE_SQLSTATE('4', '0', '0', '0', '0'):	/* transaction rollback */
-		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* insufficient resources */
-		case MAKE_SQLSTATE('5', '7', '0', '0', '0'):	/* operator intervention */
-		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal error */
-			return true;
-		default:
-			return false;
-	}
 }
 
 /*
@@ -338,6 +279,7 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 	Datum		result;
 
 	receipt->found = true;
+	receipt->purged = false;
 	receipt->digest = DatumGetByteaP(fencing_get(receipts, row, Anum_receipts_digest));
 	receipt->digest_version = DatumGetInt32(fencing_get(receipts, row,
 														Anum_receipts_digest_version));
@@ -351,6 +293,14 @@ static void
 find_commit_fence(Gate *gate, Snapshot snapshot)
 {
 	fencing_find_fence(gate->fence_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
+}
+
+static bytea *
+make_commit_digest(Gate *gate)
+{
+	if (gate->receipt.digest_version == FENCING_DIGEST_VERSION)
+		return gate->digest;
+	return fencing_make_digest(((CommitGate *) gate)->payload, gate->receipt.digest_version);
 }
 
 static void

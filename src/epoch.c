@@ -169,6 +169,13 @@ fencing_leave_epoch(void)
 	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
 }
 
+/* The number of the epoch; fencing_enter_epoch() has been called. */
+int64
+fencing_current_epoch(void)
+{
+	return current_epoch;
+}
+
 /*
  * The epoch of a database on this timeline.  A row of another identity with an
  * epoch not below ours is from a database of which this one is a copy, or that
@@ -332,7 +339,7 @@ fencing_record_revocation(text *job_key, int64 token, text *reason)
 	fencing_execute_as_owner("INSERT INTO fencing.revocations"
 							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
 							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
-							 lengthof(args), argtypes, args, job_key == NULL ? "n   " : NULL, 0, NULL);
+							 lengthof(args), argtypes, args, job_key == NULL ? "n   " : NULL, NULL, 0, NULL);
 }
 
 typedef struct RaiseFloor

@@ -15,9 +15,11 @@
 #define FENCING_H
 
 #include "access/htup.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/lockoptions.h"
+#include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
@@ -39,9 +41,13 @@
 #endif
 
 #if PG_VERSION_NUM >= 160000
+#define fencing_may_execute(function, roleid) \
+	object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE)
 #define fencing_owns_relation(relid, roleid) \
 	object_ownercheck(RelationRelationId, relid, roleid)
 #else
+#define fencing_may_execute(function, roleid) \
+	pg_proc_aclcheck(function, roleid, ACL_EXECUTE)
 #define fencing_owns_relation(relid, roleid) pg_class_ownercheck(relid, roleid)
 #endif
 
@@ -84,7 +90,9 @@ typedef enum FencingOutcome
 	FENCING_LOST,
 	FENCING_RELEASED,
 	FENCING_ADVANCED,
-	FENCING_CURRENT
+	FENCING_CURRENT,
+	FENCING_DENIED,
+	FENCING_AGAIN				/* internal: begin again */
 } FencingOutcome;
 
 /*
@@ -105,6 +113,7 @@ extern int64 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *nam
 extern int64 fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name);
 extern bool fencing_same_text(const text *a, const text *b);
 extern const char *fencing_outcome_name(FencingOutcome outcome);
+extern Datum fencing_outcome_datum(Oid enumtype, FencingOutcome outcome);
 extern Datum fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 							const Datum *values, const bool *nulls);
 
@@ -117,10 +126,14 @@ typedef enum FencingTable
 	FENCING_FENCES,
 	FENCING_LEASES,
 	FENCING_RECEIPTS,
-	FENCING_GRANTS
+	FENCING_GRANTS,
+	FENCING_OPERATIONS,
+	FENCING_REQUEST_SCHEMAS,
+	FENCING_RECORDS,
+	FENCING_OUTBOX
 } FencingTable;
 
-#define FENCING_NTABLES			(FENCING_GRANTS + 1)
+#define FENCING_NTABLES			(FENCING_OUTBOX + 1)
 
 /* columns of the tables, from 1 as in the catalog */
 #define Anum_floor_sysid			1
@@ -152,6 +165,43 @@ typedef enum FencingTable
 #define Anum_receipts_committed_at	7
 #define Natts_receipts				7
 
+#define Anum_operations_operation	1
+#define Anum_operations_authorize_schema 2
+#define Anum_operations_authorize_name 3
+#define Anum_operations_authorize_owner 4
+#define Anum_operations_retention	5
+#define Anum_operations_forget_after 6
+#define Natts_operations			6
+
+#define Anum_request_schemas_operation 1
+#define Anum_request_schemas_hash_version 2
+#define Anum_request_schemas_request_schema 3
+#define Anum_request_schemas_retired_by 4
+#define Natts_request_schemas		4
+
+#define Anum_records_tenant_id		1
+#define Anum_records_operation		2
+#define Anum_records_key			3
+#define Anum_records_hash			4
+#define Anum_records_hash_version	5
+#define Anum_records_digest_version	6
+#define Anum_records_result			7
+#define Anum_records_responded		8
+#define Anum_records_purged			9
+#define Anum_records_committed_at	10
+#define Natts_records				10
+
+#define Anum_outbox_no				1
+#define Anum_outbox_id				2
+#define Anum_outbox_aggregatetype	3
+#define Anum_outbox_aggregateid		4
+#define Anum_outbox_type			5
+#define Anum_outbox_payload			6
+#define Anum_outbox_created_at		7
+#define Anum_outbox_era				8
+#define Anum_outbox_xid				9
+#define Natts_outbox				9
+
 #define Anum_grants_role			1
 #define Anum_grants_access			2
 #define Natts_grants				2
@@ -164,12 +214,14 @@ typedef enum FencingLock
 } FencingLock;
 
 typedef bool (*FencingWork) (void *arg);
+typedef void (*FencingResultHandler) (SPITupleTable *rows, uint64 count, void *arg);
 
 extern Oid	fencing_table_oid(FencingTable table);
 extern Relation fencing_open(FencingTable table, LOCKMODE lockmode);
 extern Snapshot fencing_fresh_snapshot(void);
 extern HeapTuple fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern List *fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern List *fencing_scan_all(Relation rel, Snapshot snapshot);
 extern Datum fencing_get(Relation rel, HeapTuple tuple, int attnum);
 extern bool fencing_visible_to_transaction(Relation rel, HeapTuple tuple);
@@ -185,14 +237,19 @@ extern void fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 extern void fencing_update(Relation rel, HeapTuple old, const Datum *values);
 extern void fencing_delete(Relation rel, HeapTuple tuple);
 extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern void fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
+								   const char *nulls, Snapshot snapshot,
+								   FencingResultHandler handle, void *arg);
 extern void fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-									 const char *nulls, int nresults, int64 *results);
+									 const char *nulls, Snapshot snapshot,
+									 int nresults, int64 *results);
 
 /*
  * epoch.c: what this database may have issued before
  */
 extern int64 fencing_enter_epoch(void);
 extern void fencing_leave_epoch(void);
+extern int64 fencing_current_epoch(void);
 extern int64 fencing_floor(void);
 extern int64 fencing_next_token(int64 last, bool external);
 extern void fencing_raise_floor(int64 token);
@@ -214,9 +271,12 @@ typedef struct FencingStatement
 	int			nargs;
 	const Oid  *argtypes;
 	Datum	   *args;
+	const char *nulls;			/* as for SPI; NULL: none is */
 } FencingStatement;
 
 extern Datum fencing_run_statement(const FencingStatement *statement, bool *isnull);
+extern bool fencing_attempt(FencingWork attempt, void *arg, bool report_errors,
+							ErrorData **error);
 extern Datum fencing_error_to_jsonb(const ErrorData *error);
 
 /*
@@ -235,10 +295,16 @@ typedef struct GateKind
 	/* Fills gate->receipt; found or not, as the snapshot sees it. */
 	void		(*find_receipt) (Gate *gate, Snapshot snapshot);
 
-	/* Fills gate->fence; found or not, as the snapshot sees it. */
+	/* Fills gate->fence; found or not.  NULL: the kind has no fences. */
 	void		(*find_fence) (Gate *gate, Snapshot snapshot);
 
-	/* The number is accepted, its statement comes next. */
+	/*
+	 * The digest of the content, by the version that made the receipt's if
+	 * there is one.  NULL: by that version it can be no such content.
+	 */
+	bytea	   *(*make_digest) (Gate *gate);
+
+	/* The number is accepted, its statement comes next.  May be NULL. */
 	void		(*accepted) (const Gate *gate);
 
 	/* Inserts the receipt of gate->answer. */
@@ -256,6 +322,7 @@ typedef struct GateReceipt
 	bool		found;
 	bytea	   *digest;
 	int			digest_version;
+	bool		purged;			/* only the fact is left */
 	Datum		result;
 	bool		result_null;
 	TimestampTz committed_at;
@@ -275,9 +342,8 @@ struct Gate
 	/* set by the part */
 	const GateKind *kind;
 	int64		number;
-	Jsonb	   *content;
 	const FencingStatement *statement;	/* NULL: the gate alone */
-	Relation	fence_rel;
+	Relation	fence_rel;		/* of a kind with fences */
 	text	   *slot_key;		/* names the key lock of the scope */
 
 	/* the answer */
@@ -289,7 +355,7 @@ struct Gate
 	/* what the gate saw last */
 	GateReceipt receipt;
 	GateFence	fence;
-	bytea	   *digest;			/* of content, by FENCING_DIGEST_VERSION */
+	bytea	   *digest;			/* of the content, by the current version */
 	int64		epoch_start;
 	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid */
 	bool		issued;			/* the number has been given out, as far as we know */
@@ -298,6 +364,12 @@ struct Gate
 
 extern void fencing_gate(Gate *gate);
 extern const Gate *fencing_gates_in_progress(void);
+extern void fencing_check_options(bool report_errors, bool strict);
+extern void fencing_gate_answer(Gate *gate, const ErrorData *error,
+								Datum *result, bool *result_null,
+								Datum *committed_at, bool *committed_at_null,
+								Datum *error_json, bool *error_null);
+extern void fencing_require_accepted(const Gate *gate);
 
 /*
  * fence.c: fences, and what lease.c shares with it
@@ -351,6 +423,62 @@ extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
  * commit.c: the fenced commit
  */
 extern bool fencing_commit_in_progress(const text *job_key);
+
+/*
+ * outbox.c: events
+ */
+extern bool fencing_outbox_notify;	/* setting */
+extern bool fencing_outbox_purging;
+
+/*
+ * operation.c: operations and the versions of their request schemas
+ */
+typedef struct RequestSchema RequestSchema;
+
+typedef struct RequestVersion
+{
+	int			hash_version;
+	bool		retired;
+	RequestSchema *schema;
+} RequestVersion;
+
+typedef struct FencingOperation
+{
+	char	   *authorize_schema;
+	char	   *authorize_name;
+	char	   *authorize_owner;
+	List	   *versions;		/* RequestVersion, ascending */
+} FencingOperation;
+
+extern void fencing_load_operation(const text *name, FencingOperation *operation);
+extern const RequestVersion *fencing_find_version(List *versions, int hash_version);
+pg_noreturn extern void fencing_unknown_version(const text *operation, int hash_version);
+pg_noreturn extern void fencing_refuse_request(const text *operation, int hash_version,
+											   const char *refusal);
+
+/*
+ * authorize.c: may the caller do this?
+ */
+extern bool fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
+							  const char *schema, const char *name, const char *owner);
+extern void fencing_check_authorize(Oid function);
+
+/*
+ * request_schema.c, request_format.c: which part of a request identifies it
+ */
+typedef enum RequestFormat
+{
+	FORMAT_NONE,
+	FORMAT_DATE_TIME,
+	FORMAT_DATE,
+	FORMAT_UUID
+} RequestFormat;
+
+extern RequestSchema *fencing_compile_schema(Jsonb *definition);
+extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
+									  char **refusal);
+extern Jsonb *fencing_visible_request(const RequestSchema *schema, Jsonb *request);
+extern char *fencing_normalize(RequestFormat format, const char *string, int length);
 
 /*
  * guard.c: protected tables

@@ -37,6 +37,7 @@
 static void refuse_reentry(const Gate *gate);
 static void decide(Gate *gate);
 static bool decide_again(void *arg);
+static void decide_slot(Gate *gate);
 static bool judge(Gate *gate);
 static FencingOutcome judge_receipt(Gate *gate);
 static void check_transaction_snapshot(Gate *gate);
@@ -58,15 +59,61 @@ fencing_gate(Gate *gate)
 	gate->in_epoch = false;
 
 	refuse_reentry(gate);
+	if (gate->kind->find_fence != NULL)
+		decide(gate);
+	else
+		decide_slot(gate);
 
-	/* before any lock, because it may take long */
-	gate->digest = fencing_make_digest(gate->content, FENCING_DIGEST_VERSION);
-
-	decide(gate);
 	if (gate->outcome == FENCING_COMMITTED)
 		accept(gate);
 	else if (gate->in_epoch)
 		fencing_leave_epoch();
+}
+
+/* Raises 22023 for options that exclude each other. */
+void
+fencing_check_options(bool report_errors, bool strict)
+{
+	if (strict && report_errors)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("strict and report_errors exclude each other")));
+}
+
+/*
+ * Fills what all parts answer: result, committed_at and error, each NULL where
+ * the outcome has none.  An error that was reported makes the outcome "failed".
+ */
+void
+fencing_gate_answer(Gate *gate, const ErrorData *error, Datum *result, bool *result_null,
+					Datum *committed_at, bool *committed_at_null,
+					Datum *error_json, bool *error_null)
+{
+	bool		accepted;
+
+	if (error != NULL)
+	{
+		gate->outcome = FENCING_FAILED;
+		*error_json = fencing_error_to_jsonb(error);
+	}
+	*error_null = error == NULL;
+
+	accepted = gate->outcome == FENCING_COMMITTED || gate->outcome == FENCING_REPLAYED;
+	*result = gate->result;
+	*result_null = !accepted || gate->result_null;
+	*committed_at = TimestampTzGetDatum(gate->committed_at);
+	*committed_at_null = !accepted && gate->outcome != FENCING_CONFLICT;
+}
+
+/* With strict, for callers who would forget to look: raises LF005. */
+void
+fencing_require_accepted(const Gate *gate)
+{
+	if (gate->outcome != FENCING_COMMITTED && gate->outcome != FENCING_REPLAYED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_NOT_ACCEPTED),
+				 errmsg("%s was not accepted", gate->kind->describe(gate)),
+				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome))));
 }
 
 /* The gates whose statements are running, innermost first, or NULL. */
@@ -151,6 +198,50 @@ decide_again(void *arg)
 }
 
 /*
+ * The same for a kind without fences, of which each number is a slot that is
+ * taken once.  The lock is the one on the slot's key.  Whoever had to wait for
+ * it looks again from his beginning: FENCING_AGAIN.
+ */
+static void
+decide_slot(Gate *gate)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+
+	gate->kind->find_receipt(gate, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (!gate->receipt.found)
+	{
+		PreventCommandIfReadOnly(gate->kind->function);
+		PreventCommandIfParallelMode(gate->kind->function);
+
+		/* before the lock, because it may take long, or refuse the content */
+		gate->digest = gate->kind->make_digest(gate);
+
+		if (!fencing_key_lock(gate->slot_key, false))
+		{
+			(void) fencing_key_lock(gate->slot_key, true);
+			fencing_key_unlock(gate->slot_key);
+			gate->outcome = FENCING_AGAIN;
+			return;
+		}
+		snapshot = fencing_fresh_snapshot();
+		gate->kind->find_receipt(gate, snapshot);
+		UnregisterSnapshot(snapshot);
+		if (gate->receipt.found)
+			fencing_key_unlock(gate->slot_key);
+	}
+
+	if (gate->receipt.found)
+	{
+		gate->outcome = judge_receipt(gate);
+		gate->committed_at = gate->receipt.committed_at;
+	}
+	else
+		gate->outcome = FENCING_COMMITTED;
+	check_transaction_snapshot(gate);
+}
+
+/*
  * Derives the outcome from the receipt and the fence.  Returns whether it
  * holds without the lock of the fence.
  */
@@ -216,17 +307,18 @@ static FencingOutcome
 judge_receipt(Gate *gate)
 {
 	GateReceipt *receipt = &gate->receipt;
-	bytea	   *digest = gate->digest;
+	bytea	   *digest;
 
+	if (receipt->purged)
+		return FENCING_PRUNED;
 	if (!fencing_known_digest_version(receipt->digest_version))
 		ereport(WARNING,
 				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
 				 errmsg("receipt has a digest of version %d, which this installation does not know",
 						receipt->digest_version)));
-	if (receipt->digest_version != FENCING_DIGEST_VERSION)
-		digest = fencing_make_digest(gate->content, receipt->digest_version);
 
-	if (!fencing_same_text(digest, receipt->digest))
+	digest = gate->kind->make_digest(gate);
+	if (digest == NULL || !fencing_same_text(digest, receipt->digest))
 		return FENCING_CONFLICT;
 
 	gate->result = receipt->result;
@@ -254,7 +346,7 @@ check_transaction_snapshot(Gate *gate)
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	gate->kind->find_receipt(gate, snapshot);
 	same = gate->receipt.found == receipt.found;
-	if (same && !receipt.found)
+	if (same && !receipt.found && gate->kind->find_fence != NULL)
 	{
 		gate->kind->find_fence(gate, snapshot);
 		same = gate->fence.found == fence.found &&
@@ -285,7 +377,8 @@ accept(Gate *gate)
 	ForceSyncCommit();
 
 	gate->committed_at = GetCurrentTimestamp();
-	gate->kind->accepted(gate);
+	if (gate->kind->accepted != NULL)
+		gate->kind->accepted(gate);
 	if (gate->statement != NULL)
 	{
 		ErrorContextCallback context = {error_context_stack, add_context, gate};

@@ -25,8 +25,125 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 
-static int64 purge_receipts(TimestampTz before, int max_rows, bool *more);
+/*
+ * What can be purged.  Each query takes $1, a time before which things are old
+ * enough, and $2, how many to take, and returns how many it took.
+ */
+typedef struct Purge
+{
+	const char *kind;
+	const char *query;
+	FencingTable invalidate;	/* whose caches depend on it, or FENCING_NTABLES */
+} Purge;
+
+/*
+ * Chooses the oldest receipts whose fences are free, and locks those as it goes:
+ * a job that is committing is left for later and does not count.  Under READ
+ * COMMITTED the locked row has the last word on what is superseded.
+ */
+static const char receipts_query[] =
+	"WITH purgeable AS MATERIALIZED ("
+	" SELECT r.ctid AS tid, r.job_key, r.token"
+	" FROM fencing.receipts r"
+	" JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
+	" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
+	" AND r.token OPERATOR(pg_catalog.<) f.token"
+	" ORDER BY r.committed_at"
+	" LIMIT $2"
+	" FOR NO KEY UPDATE OF f SKIP LOCKED"
+	"), raised AS ("
+	" UPDATE fencing.fences f"
+	" SET purged_through = GREATEST(f.purged_through, p.token)"
+	" FROM (SELECT job_key, pg_catalog.max(token) AS token FROM purgeable GROUP BY job_key) p"
+	" WHERE f.job_key OPERATOR(pg_catalog.=) p.job_key"
+	"), purged AS ("
+	" DELETE FROM fencing.receipts r"
+	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
+	" RETURNING 1"
+	")"
+	" SELECT pg_catalog.count(*) FROM purged";
+
+/*
+ * Records become tombstones after the retention of their operation, tombstones
+ * go after its forget_after.  A retired schema goes when no record is left that
+ * needs it and no transaction that could still make one.
+ */
+static const char records_query[] =
+	"WITH expired AS MATERIALIZED ("
+	" SELECT r.ctid AS tid"
+	" FROM fencing.operations o"
+	" JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) o.operation"
+	" WHERE NOT r.purged"
+	" AND r.committed_at OPERATOR(pg_catalog.<) $1"
+	" AND r.committed_at OPERATOR(pg_catalog.<)"
+	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.retention)"
+	" AND r.committed_at OPERATOR(pg_catalog.>=)"
+	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.forget_after)"
+	" ORDER BY r.committed_at"
+	" LIMIT $2"
+	" FOR UPDATE OF r SKIP LOCKED"
+	"), ended AS MATERIALIZED ("
+	" SELECT r.ctid AS tid"
+	" FROM fencing.operations o"
+	" JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) o.operation"
+	" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
+	" AND r.committed_at OPERATOR(pg_catalog.<)"
+	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.forget_after)"
+	" ORDER BY r.committed_at"
+	" LIMIT $2 OPERATOR(pg_catalog.-) (SELECT pg_catalog.count(*) FROM expired)"
+	" FOR UPDATE OF r SKIP LOCKED"
+	"), emptied AS ("
+	" UPDATE fencing.records r SET result = NULL, purged = true"
+	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM expired e))"
+	" RETURNING 1"
+	"), forgotten AS ("
+	" DELETE FROM fencing.records r"
+	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM ended e))"
+	" RETURNING 1"
+	"), schemas AS ("
+	" DELETE FROM fencing.request_schemas s"
+	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8"
+	" AND s.retired_by OPERATOR(pg_catalog.<)"
+	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
+	" AND NOT EXISTS (SELECT 1 FROM fencing.records r"
+	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
+	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)"
+	")"
+	" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
+	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten)";
+
+/* Events that are done for every consumer, and what was kept about them. */
+static const char events_query[] =
+	"WITH done AS MATERIALIZED ("
+	" SELECT e.ctid AS tid, e.no"
+	" FROM fencing.outbox e"
+	" WHERE e.created_at OPERATOR(pg_catalog.<) $1"
+	" AND NOT EXISTS (SELECT 1 FROM fencing.outbox_pending p"
+	"  WHERE p.no OPERATOR(pg_catalog.=) e.no)"
+	" ORDER BY e.created_at"
+	" LIMIT $2"
+	" FOR UPDATE SKIP LOCKED"
+	"), acks AS ("
+	" DELETE FROM fencing.outbox_acks a USING fencing.outbox_consumers c, done d"
+	" WHERE a.consumer OPERATOR(pg_catalog.=) c.consumer"
+	" AND a.event_no OPERATOR(pg_catalog.=) d.no"
+	"), purged AS ("
+	" DELETE FROM fencing.outbox e"
+	" WHERE e.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.tid FROM done d))"
+	" RETURNING 1"
+	")"
+	" SELECT pg_catalog.count(*) FROM purged";
+
+static const Purge purges[] = {
+	{"receipts", receipts_query, FENCING_NTABLES},
+	{"records", records_query, FENCING_REQUEST_SCHEMAS},
+	{"events", events_query, FENCING_NTABLES}
+};
+
+static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
+static int64 run_purge(const Purge *purge, TimestampTz before, int max_rows);
 
 PG_FUNCTION_INFO_V1(fencing_purge);
 
@@ -37,24 +154,15 @@ PG_FUNCTION_INFO_V1(fencing_purge);
 Datum
 fencing_purge(PG_FUNCTION_ARGS)
 {
-	char	   *kind;
-	int64		older_than;
-	int			max_rows;
+	const Purge *purge = arg_purge(fcinfo, 0);
+	int64		older_than = fencing_arg_retention(fcinfo, 1, "older_than");
 	TimestampTz now = GetCurrentTimestamp();
+	int			max_rows;
+	int64		purged;
 	TupleDesc	tupdesc;
-	bool		more;
 	Datum		values[2];
 	bool		nulls[2] = {false};
 
-	fencing_refuse_null(fcinfo, 0, "kind");
-	kind = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	if (strcmp(kind, "receipts") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized kind: \"%s\"", kind),
-				 errhint("Available values: receipts.")));
-
-	older_than = fencing_arg_retention(fcinfo, 1, "older_than");
 	fencing_refuse_null(fcinfo, 2, "max_rows");
 	max_rows = PG_GETARG_INT32(2);
 	if (max_rows < 1)
@@ -67,50 +175,55 @@ fencing_purge(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+
 	/* longer ago than time began means nothing is that old */
-	values[0] = Int64GetDatum(purge_receipts(older_than > now - MIN_TIMESTAMP ?
-											 MIN_TIMESTAMP : now - older_than,
-											 max_rows, &more));
-	values[1] = BoolGetDatum(more);
+	purged = run_purge(purge, older_than > now - MIN_TIMESTAMP ?
+					   MIN_TIMESTAMP : now - older_than, max_rows);
+	values[0] = Int64GetDatum(purged);
+	values[1] = BoolGetDatum(purged == max_rows);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
-/*
- * Chooses the oldest receipts whose fences are free, and locks those as it goes:
- * a job that is committing is left for later and does not count.  Under READ
- * COMMITTED the locked row has the last word on what is superseded.
- */
+static const Purge *
+arg_purge(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *kind;
+
+	fencing_refuse_null(fcinfo, argno, "kind");
+	kind = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	for (size_t i = 0; i < lengthof(purges); i++)
+	{
+		if (strcmp(purges[i].kind, kind) == 0)
+			return &purges[i];
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized kind: \"%s\"", kind),
+			 errhint("Available values: receipts, records, events.")));
+	return NULL;				/* keep compiler quiet */
+}
+
 static int64
-purge_receipts(TimestampTz before, int max_rows, bool *more)
+run_purge(const Purge *purge, TimestampTz before, int max_rows)
 {
 	Oid			argtypes[] = {TIMESTAMPTZOID, INT4OID};
 	Datum		args[] = {TimestampTzGetDatum(before), Int32GetDatum(max_rows)};
 	int64		purged;
 
-	fencing_execute_as_owner(
-							 "WITH purgeable AS MATERIALIZED ("
-							 " SELECT r.ctid AS tid, r.job_key, r.token"
-							 " FROM fencing.receipts r"
-							 " JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
-							 " WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
-							 " AND r.token OPERATOR(pg_catalog.<) f.token"
-							 " ORDER BY r.committed_at"
-							 " LIMIT $2"
-							 " FOR NO KEY UPDATE OF f SKIP LOCKED"
-							 "), raised AS ("
-							 " UPDATE fencing.fences f"
-							 " SET purged_through = GREATEST(f.purged_through, p.token)"
-							 " FROM (SELECT job_key, pg_catalog.max(token) AS token FROM purgeable GROUP BY job_key) p"
-							 " WHERE f.job_key OPERATOR(pg_catalog.=) p.job_key"
-							 "), purged AS ("
-							 " DELETE FROM fencing.receipts r"
-							 " WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
-							 " RETURNING 1"
-							 ")"
-							 " SELECT pg_catalog.count(*) FROM purged",
-							 lengthof(args), argtypes, args, NULL, 1, &purged);
+	/* the trigger of the outbox lets us pass */
+	fencing_outbox_purging = true;
+	PG_TRY();
+	{
+		fencing_execute_as_owner(purge->query, lengthof(args), argtypes, args, NULL, NULL, 1, &purged);
+	}
+	PG_FINALLY();
+	{
+		fencing_outbox_purging = false;
+	}
+	PG_END_TRY();
 
+	if (purge->invalidate != FENCING_NTABLES)
+		CacheInvalidateRelcacheByRelid(fencing_table_oid(purge->invalidate));
 	ForceSyncCommit();
-	*more = purged == max_rows;
 	return purged;
 }

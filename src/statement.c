@@ -49,7 +49,7 @@ typedef struct CachedStatement
 	int			uses;			/* runs in progress: may not be dropped */
 } CachedStatement;
 
-static void execute(CachedStatement *entry, Datum *args);
+static void execute(CachedStatement *entry, Datum *args, const char *nulls);
 static CachedStatement *get_statement(const FencingStatement *statement);
 static void make_room(void);
 static SPIPlanPtr prepare(const FencingStatement *statement);
@@ -57,6 +57,7 @@ static void check_command(const char *text);
 static void parse_error_context(void *arg);
 static Datum first_row(bool *isnull);
 static Datum row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc);
+static bool must_propagate(const ErrorData *error);
 static void push_member(JsonbParseState **state, const char *key, const char *value);
 
 PG_FUNCTION_INFO_V1(fencing_statement_cache);
@@ -103,7 +104,7 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 
-	execute(get_statement(statement), statement->args);
+	execute(get_statement(statement), statement->args, statement->nulls);
 
 	*isnull = true;
 	if (SPI_tuptable != NULL && SPI_processed > 1)
@@ -128,13 +129,13 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 
 /* Runs the plan, which nobody may drop meanwhile. */
 static void
-execute(CachedStatement *entry, Datum *args)
+execute(CachedStatement *entry, Datum *args, const char *nulls)
 {
 	entry->uses++;
 	PG_TRY();
 	{
 		/* two rows are enough to know that there is more than one */
-		int			code = SPI_execute_plan(entry->plan, args, NULL, false, 2);
+		int			code = SPI_execute_plan(entry->plan, args, nulls, false, 2);
 
 		if (code < 0)
 			elog(ERROR, "SPI_execute_plan returned %s", SPI_result_code_string(code));
@@ -340,6 +341,45 @@ row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc)
 											 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL),
 					   &to_jsonb);
 	return FunctionCall1(&to_jsonb, heap_copy_tuple_as_datum(tuple, BlessTupleDesc(tupdesc)));
+}
+
+/*
+ * Calls attempt, with report_errors in a subtransaction that is kept only if it
+ * returns true; an error is then given to the caller instead of raised, unless
+ * it is the transaction's or the server's rather than the attempt's own.
+ * Returns what attempt returned.
+ */
+bool
+fencing_attempt(FencingWork attempt, void *arg, bool report_errors, ErrorData **error)
+{
+	bool		result;
+
+	*error = NULL;
+	if (!report_errors)
+		return attempt(arg);
+	result = fencing_subtransaction(attempt, arg, error);
+	if (*error != NULL && must_propagate(*error))
+		ReThrowError(*error);
+	return result;
+}
+
+static bool
+must_propagate(const ErrorData *error)
+{
+	if (error->sqlerrcode == ERRCODE_READ_ONLY_SQL_TRANSACTION ||
+		error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+		return true;
+
+	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+	{
+		case MAKE_SQLSTATE('4', '0', '0', '0', '0'):	/* transaction rollback */
+		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* insufficient resources */
+		case MAKE_SQLSTATE('5', '7', '0', '0', '0'):	/* operator intervention */
+		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal error */
+			return true;
+		default:
+			return false;
+	}
 }
 
 /*

@@ -1,0 +1,495 @@
+/*-------------------------------------------------------------------------
+ *
+ * once.c
+ *	  Idempotent operations: (tenant, operation, key) and request through the gate.
+ *
+ * Each key is a slot that is taken once.  A record keeps the hash of the request,
+ * projected by a version of the operation's schema, and the result.  Business
+ * rows, record and events are one transaction, so nothing can get stuck half
+ * way: what was not committed never was.
+ *
+ * Authorization comes first, before look-up, wait and validation, and again after
+ * a wait.  What a caller without permission hears does not depend on the key.
+ *
+ * A gate without a statement leaves the record open until
+ * fencing_once_respond(); a transaction that forgot it cannot commit.
+ *
+ * Locks: the key lock of the slot.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fencing.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+typedef struct OnceGate
+{
+	Gate		gate;			/* first, so that the one is the other */
+	text	   *tenant_id;
+	text	   *operation;
+	text	   *key;
+	Jsonb	   *request;
+	Jsonb	   *auth;			/* NULL: none */
+	Relation	records;
+	List	   *versions;		/* of the operation, from the oldest on */
+	bool		open;			/* the record found waits for its response */
+	int			hash_version;	/* of the record, or for a new one */
+} OnceGate;
+
+typedef struct OnceCall
+{
+	FunctionCallInfo fcinfo;
+	OnceGate	once;
+	FencingStatement statement;
+	Datum		args[5];
+} OnceCall;
+
+/* A record of this transaction that has to be responded to. */
+typedef struct Claim
+{
+	text	   *tenant_id;
+	text	   *operation;
+	text	   *key;
+} Claim;
+
+static bool attempt(void *arg);
+static bool is_authorized(OnceGate *once);
+static bool same_once(const Gate *a, const Gate *b);
+static void find_record(Gate *gate, Snapshot snapshot);
+static bytea *make_request_digest(Gate *gate);
+static bytea *hash_by_record(OnceGate *once);
+static bytea *hash_by_current(OnceGate *once);
+static void keep_record(Gate *gate);
+static char *describe_once(const Gate *gate);
+static text *make_slot_key(const OnceGate *once);
+static void add_claim(const OnceGate *once);
+static void claim_xact_callback(XactEvent event, void *arg);
+static void check_claims(void);
+static HeapTuple find_own_record(Relation records, const text *tenant_id, const text *operation,
+								 const text *key);
+
+PG_FUNCTION_INFO_V1(fencing_once);
+PG_FUNCTION_INFO_V1(fencing_once_respond);
+
+static const GateKind once_kind = {
+	.function = "fencing_once()",
+	.same = same_once,
+	.find_receipt = find_record,
+	.find_fence = NULL,
+	.make_digest = make_request_digest,
+	.accepted = NULL,
+	.keep_receipt = keep_record,
+	.never_issued = NULL,
+	.describe = describe_once
+};
+
+/* $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth */
+static const Oid statement_argtypes[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID};
+
+/* In TopTransactionContext. */
+static List *claims = NIL;
+
+/*
+ * fencing_once(tenant_id text, operation text, key text, request jsonb,
+ *				statement text, auth jsonb, report_errors boolean, strict boolean)
+ *	→ outcome, result jsonb, committed_at timestamptz, hash_version int, error jsonb
+ */
+Datum
+fencing_once(PG_FUNCTION_ARGS)
+{
+	bool		report_errors = fencing_arg_bool(fcinfo, 6, "report_errors");
+	bool		strict = fencing_arg_bool(fcinfo, 7, "strict");
+	OnceCall	call = {.fcinfo = fcinfo};
+	Gate	   *gate = &call.once.gate;
+	ErrorData  *error;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, true, true, true};
+
+	fencing_check_options(report_errors, strict);
+	gate->kind = &once_kind;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) fencing_attempt(attempt, &call, report_errors, &error);
+	} while (error == NULL && gate->outcome == FENCING_AGAIN);
+
+	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
+						&values[3], &nulls[3]);
+	if (error == NULL && gate->outcome != FENCING_DENIED)
+	{
+		values[2] = Int32GetDatum(call.once.hash_version);
+		nulls[2] = false;
+	}
+	if (strict)
+		fencing_require_accepted(gate);
+	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+}
+
+/*
+ * Reads the arguments, asks for permission and passes the gate.  Returns whether
+ * the record was written.
+ */
+static bool
+attempt(void *arg)
+{
+	OnceCall   *call = (OnceCall *) arg;
+	FunctionCallInfo fcinfo = call->fcinfo;
+	OnceGate   *once = &call->once;
+	Gate	   *gate = &once->gate;
+	bool		committed;
+
+	once->tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
+	once->operation = fencing_arg_key(fcinfo, 1, "operation");
+	once->key = fencing_arg_key(fcinfo, 2, "key");
+	fencing_refuse_null(fcinfo, 3, "request");
+	once->request = PG_GETARG_JSONB_P(3);
+	once->auth = PG_ARGISNULL(5) ? NULL : PG_GETARG_JSONB_P(5);
+
+	if (PG_ARGISNULL(4))
+		gate->statement = NULL;
+	else
+	{
+		call->args[0] = PointerGetDatum(once->tenant_id);
+		call->args[1] = PointerGetDatum(once->operation);
+		call->args[2] = PointerGetDatum(once->key);
+		call->args[3] = JsonbPGetDatum(once->request);
+		call->args[4] = once->auth == NULL ? (Datum) 0 : JsonbPGetDatum(once->auth);
+		call->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(4));
+		call->statement.nargs = lengthof(statement_argtypes);
+		call->statement.argtypes = statement_argtypes;
+		call->statement.args = call->args;
+		call->statement.nulls = once->auth == NULL ? "    n" : NULL;
+		gate->statement = &call->statement;
+	}
+
+	if (!is_authorized(once))
+	{
+		gate->outcome = FENCING_DENIED;
+		return false;
+	}
+
+	gate->slot_key = make_slot_key(once);
+	once->records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	fencing_gate(gate);
+	committed = gate->outcome == FENCING_COMMITTED;
+	table_close(once->records, committed ? NoLock : RowExclusiveLock);
+	return committed;
+}
+
+/*
+ * The authorize function does not see what the newest schema leaves out of the
+ * hash: a caller could show his own resource there, and another's key to us.
+ */
+static bool
+is_authorized(OnceGate *once)
+{
+	FencingOperation operation;
+
+	fencing_load_operation(once->operation, &operation);
+	once->versions = operation.versions;
+	if (once->versions == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("operation \"%s\" has no request schema", text_to_cstring(once->operation)),
+				 errhint("Define one by fencing_define_request().")));
+
+	return fencing_authorize(once->tenant_id, once->operation,
+							 fencing_visible_request(((RequestVersion *) llast(once->versions))->schema,
+													 once->request),
+							 once->auth, operation.authorize_schema, operation.authorize_name,
+							 operation.authorize_owner);
+}
+
+static bool
+same_once(const Gate *a, const Gate *b)
+{
+	const OnceGate *oa = (const OnceGate *) a;
+	const OnceGate *ob = (const OnceGate *) b;
+
+	return fencing_same_text(oa->tenant_id, ob->tenant_id) &&
+		fencing_same_text(oa->operation, ob->operation) &&
+		fencing_same_text(oa->key, ob->key);
+}
+
+static void
+find_record(Gate *gate, Snapshot snapshot)
+{
+	OnceGate   *once = (OnceGate *) gate;
+	GateReceipt *receipt = &gate->receipt;
+	Datum		key[3] = {PointerGetDatum(once->tenant_id), PointerGetDatum(once->operation),
+	PointerGetDatum(once->key)};
+	HeapTuple	row = fencing_find(once->records, 3, key, snapshot);
+	Datum		result;
+
+	receipt->found = row != NULL;
+	if (row == NULL)
+		return;
+
+	once->hash_version = DatumGetInt32(fencing_get(once->records, row, Anum_records_hash_version));
+	once->open = !DatumGetBool(fencing_get(once->records, row, Anum_records_responded));
+	receipt->digest = DatumGetByteaP(fencing_get(once->records, row, Anum_records_hash));
+	receipt->digest_version = DatumGetInt32(fencing_get(once->records, row,
+														Anum_records_digest_version));
+	receipt->purged = DatumGetBool(fencing_get(once->records, row, Anum_records_purged));
+	receipt->committed_at = DatumGetTimestampTz(fencing_get(once->records, row,
+															Anum_records_committed_at));
+	result = heap_getattr(row, Anum_records_result, RelationGetDescr(once->records),
+						  &receipt->result_null);
+	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
+}
+
+static bytea *
+make_request_digest(Gate *gate)
+{
+	OnceGate   *once = (OnceGate *) gate;
+
+	return gate->receipt.found ? hash_by_record(once) : hash_by_current(once);
+}
+
+/*
+ * The hash by the version that made the record's, or NULL if that version
+ * refuses the request.
+ */
+static bytea *
+hash_by_record(OnceGate *once)
+{
+	const RequestVersion *version = fencing_find_version(once->versions, once->hash_version);
+	List	   *later = NIL;
+	Jsonb	   *projected;
+	char	   *refusal;
+	ListCell   *lc;
+
+	if (once->open)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("%s has been claimed by this transaction and not responded to",
+						describe_once(&once->gate)),
+				 errhint("Call fencing_once_respond() first.")));
+
+	if (version == NULL)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+				 errmsg("record has a hash of version %d, for which operation \"%s\" has no request schema",
+						once->hash_version, text_to_cstring(once->operation))));
+		fencing_unknown_version(once->operation, once->hash_version);
+	}
+
+	foreach(lc, once->versions)
+	{
+		RequestVersion *other = (RequestVersion *) lfirst(lc);
+
+		if (other->hash_version > version->hash_version)
+			later = lappend(later, other->schema);
+	}
+	projected = fencing_project_request(version->schema, later, once->request, &refusal);
+	return projected == NULL ? NULL :
+		fencing_make_digest(projected, once->gate.receipt.digest_version);
+}
+
+/* The hash by the highest version in force.  Raises 22023 if that refuses the request. */
+static bytea *
+hash_by_current(OnceGate *once)
+{
+	const RequestVersion *current = NULL;
+	Jsonb	   *projected;
+	char	   *refusal;
+	ListCell   *lc;
+
+	foreach(lc, once->versions)
+	{
+		RequestVersion *version = (RequestVersion *) lfirst(lc);
+
+		if (!version->retired)
+			current = version;
+	}
+	if (current == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("all request schemas of operation \"%s\" are retired",
+						text_to_cstring(once->operation)),
+				 errhint("Define a new one by fencing_define_request().")));
+
+	projected = fencing_project_request(current->schema, NIL, once->request, &refusal);
+	if (projected == NULL)
+		fencing_refuse_request(once->operation, current->hash_version, refusal);
+	once->hash_version = current->hash_version;
+	return fencing_make_digest(projected, FENCING_DIGEST_VERSION);
+}
+
+static void
+keep_record(Gate *gate)
+{
+	OnceGate   *once = (OnceGate *) gate;
+	Datum		values[Natts_records];
+	bool		nulls[Natts_records] = {false};
+
+	values[Anum_records_tenant_id - 1] = PointerGetDatum(once->tenant_id);
+	values[Anum_records_operation - 1] = PointerGetDatum(once->operation);
+	values[Anum_records_key - 1] = PointerGetDatum(once->key);
+	values[Anum_records_hash - 1] = PointerGetDatum(gate->digest);
+	values[Anum_records_hash_version - 1] = Int32GetDatum(once->hash_version);
+	values[Anum_records_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
+	values[Anum_records_result - 1] = gate->result;
+	nulls[Anum_records_result - 1] = gate->result_null;
+	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement != NULL);
+	values[Anum_records_purged - 1] = BoolGetDatum(false);
+	values[Anum_records_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
+	fencing_insert(once->records, values, nulls);
+
+	if (gate->statement == NULL)
+		add_claim(once);
+}
+
+static char *
+describe_once(const Gate *gate)
+{
+	const OnceGate *once = (const OnceGate *) gate;
+
+	return psprintf("key \"%s\" of operation \"%s\" of tenant \"%s\"",
+					text_to_cstring(once->key), text_to_cstring(once->operation),
+					text_to_cstring(once->tenant_id));
+}
+
+/* Each part with its length, so that no two slots have one key. */
+static text *
+make_slot_key(const OnceGate *once)
+{
+	const text *parts[] = {once->tenant_id, once->operation, once->key};
+	StringInfoData buffer;
+
+	initStringInfo(&buffer);
+	appendStringInfoString(&buffer, "once");
+	for (size_t i = 0; i < lengthof(parts); i++)
+	{
+		appendStringInfo(&buffer, "/%d/", (int) VARSIZE_ANY_EXHDR(parts[i]));
+		appendBinaryStringInfo(&buffer, VARDATA_ANY(parts[i]), VARSIZE_ANY_EXHDR(parts[i]));
+	}
+	return cstring_to_text_with_len(buffer.data, buffer.len);
+}
+
+/*
+ * fencing_once_respond(tenant_id text, operation text, key text, result jsonb) → void
+ */
+Datum
+fencing_once_respond(PG_FUNCTION_ARGS)
+{
+	text	   *tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
+	text	   *operation = fencing_arg_key(fcinfo, 1, "operation");
+	text	   *key = fencing_arg_key(fcinfo, 2, "key");
+	Relation	records;
+	HeapTuple	row;
+	Datum		values[Natts_records];
+	bool		nulls[Natts_records];
+
+	fencing_refuse_null(fcinfo, 3, "result");
+	PreventCommandIfReadOnly("fencing_once_respond()");
+	PreventCommandIfParallelMode("fencing_once_respond()");
+
+	records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	row = find_own_record(records, tenant_id, operation, key);
+	if (row == NULL || DatumGetBool(fencing_get(records, row, Anum_records_responded)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("key \"%s\" has not been claimed by this transaction",
+						text_to_cstring(key)),
+				 errhint("Call fencing_once() without a statement first.")));
+
+	heap_deform_tuple(row, RelationGetDescr(records), values, nulls);
+	values[Anum_records_result - 1] = PG_GETARG_DATUM(3);
+	values[Anum_records_responded - 1] = BoolGetDatum(true);
+	fencing_update(records, row, values);
+	table_close(records, NoLock);
+	PG_RETURN_VOID();
+}
+
+static void
+add_claim(const OnceGate *once)
+{
+	static bool registered = false;
+	MemoryContext context;
+	Claim	   *claim;
+
+	if (!registered)
+	{
+		RegisterXactCallback(claim_xact_callback, NULL);
+		registered = true;
+	}
+
+	context = MemoryContextSwitchTo(TopTransactionContext);
+	claim = (Claim *) palloc(sizeof(Claim));
+	claim->tenant_id = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->tenant_id));
+	claim->operation = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->operation));
+	claim->key = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->key));
+	claims = lappend(claims, claim);
+	MemoryContextSwitchTo(context);
+}
+
+static void
+claim_xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			if (claims != NIL)
+				check_claims();
+			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			break;
+		default:
+			claims = NIL;
+			break;
+	}
+}
+
+/*
+ * Raises 55000 if a claim has not been responded to.  The rows are read again,
+ * because a savepoint may have taken a claim or its response back.
+ */
+static void
+check_claims(void)
+{
+	Relation	records = fencing_open(FENCING_RECORDS, AccessShareLock);
+	ListCell   *lc;
+
+	foreach(lc, claims)
+	{
+		Claim	   *claim = (Claim *) lfirst(lc);
+		HeapTuple	row = find_own_record(records, claim->tenant_id, claim->operation, claim->key);
+
+		if (row != NULL && !DatumGetBool(fencing_get(records, row, Anum_records_responded)))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("key \"%s\" of operation \"%s\" has no response",
+							text_to_cstring(claim->key), text_to_cstring(claim->operation)),
+					 errhint("Call fencing_once_respond() before COMMIT.")));
+	}
+	table_close(records, NoLock);
+}
+
+/* A record without response is seen by nobody else. */
+static HeapTuple
+find_own_record(Relation records, const text *tenant_id, const text *operation, const text *key)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	Datum		keys[3] = {PointerGetDatum(tenant_id), PointerGetDatum(operation),
+	PointerGetDatum(key)};
+	HeapTuple	row = fencing_find(records, 3, keys, snapshot);
+
+	UnregisterSnapshot(snapshot);
+	return row;
+}

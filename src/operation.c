@@ -1,0 +1,422 @@
+/*-------------------------------------------------------------------------
+ *
+ * operation.c
+ *	  Idempotent operations: their definition, and the versions of their schemas.
+ *
+ * A version is frozen once it is defined, because records keep hashes by it.
+ * Compiled schemas are cached per backend until fencing.request_schemas changes.
+ *
+ * Locks: ShareRowExclusiveLock on the table that is written, so that two
+ * definitions do not meet in a unique index.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_proc.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/xid8.h"
+
+typedef struct CachedSchema
+{
+	char	   *operation;
+	int			hash_version;
+	RequestSchema *schema;
+} CachedSchema;
+
+static int	arg_hash_version(FunctionCallInfo fcinfo, int argno);
+static HeapTuple find_operation(Relation operations, const text *name);
+static void require_operation(const text *name);
+static Jsonb *project_argument(FunctionCallInfo fcinfo);
+static RequestSchema *get_schema(Relation schemas, const text *operation, int hash_version,
+								 HeapTuple row);
+static void forget_schemas(Datum arg, Oid relid);
+
+PG_FUNCTION_INFO_V1(fencing_define_operation);
+PG_FUNCTION_INFO_V1(fencing_define_request);
+PG_FUNCTION_INFO_V1(fencing_retire_request);
+PG_FUNCTION_INFO_V1(fencing_request_canonical);
+PG_FUNCTION_INFO_V1(fencing_request_hash);
+
+static MemoryContext cache_context = NULL;
+static List *cache = NIL;
+static Oid	cached_relid = InvalidOid;
+static bool cache_valid = false;
+
+/*
+ * fencing_define_operation(operation text, authorize regprocedure,
+ *							retention interval, forget_after interval) → void
+ */
+Datum
+fencing_define_operation(PG_FUNCTION_ARGS)
+{
+	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	int64		retention;
+	int64		forget_after;
+	Relation	operations;
+	HeapTuple	tuple;
+	HeapTuple	row;
+	Form_pg_proc proc;
+	NameData	schema;
+	NameData	function;
+	NameData	owner;
+	Datum		values[Natts_operations];
+	bool		nulls[Natts_operations] = {false};
+
+	fencing_refuse_null(fcinfo, 1, "authorize");
+	retention = fencing_arg_retention(fcinfo, 2, "retention");
+	forget_after = fencing_arg_retention(fcinfo, 3, "forget_after");
+	if (forget_after < retention)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("forget_after must not be less than retention")));
+	fencing_check_authorize(PG_GETARG_OID(1));
+	PreventCommandIfReadOnly("fencing_define_operation()");
+	PreventCommandIfParallelMode("fencing_define_operation()");
+
+	/* by names, which a dump and restore keeps */
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(PG_GETARG_OID(1)));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", PG_GETARG_OID(1));
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	namestrcpy(&schema, get_namespace_name(proc->pronamespace));
+	function = proc->proname;
+	namestrcpy(&owner, GetUserNameFromId(proc->proowner, false));
+	ReleaseSysCache(tuple);
+
+	values[Anum_operations_operation - 1] = PointerGetDatum(name);
+	values[Anum_operations_authorize_schema - 1] = NameGetDatum(&schema);
+	values[Anum_operations_authorize_name - 1] = NameGetDatum(&function);
+	values[Anum_operations_authorize_owner - 1] = NameGetDatum(&owner);
+	values[Anum_operations_retention - 1] = PG_GETARG_DATUM(2);
+	values[Anum_operations_forget_after - 1] = PG_GETARG_DATUM(3);
+
+	operations = fencing_open(FENCING_OPERATIONS, ShareRowExclusiveLock);
+	row = find_operation(operations, name);
+	if (row == NULL)
+		fencing_insert(operations, values, nulls);
+	else
+	{
+		fencing_require_visible(operations, row);
+		fencing_update(operations, row, values);
+	}
+	table_close(operations, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * fencing_define_request(operation text, hash_version int, request_schema jsonb) → void
+ */
+Datum
+fencing_define_request(PG_FUNCTION_ARGS)
+{
+	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	int			hash_version = arg_hash_version(fcinfo, 1);
+	Jsonb	   *definition;
+	Relation	schemas;
+	Snapshot	snapshot;
+	HeapTuple	row;
+	Datum		values[Natts_request_schemas];
+	bool		nulls[Natts_request_schemas] = {false};
+
+	fencing_refuse_null(fcinfo, 2, "request_schema");
+	definition = PG_GETARG_JSONB_P(2);
+	(void) fencing_compile_schema(definition);
+	PreventCommandIfReadOnly("fencing_define_request()");
+	PreventCommandIfParallelMode("fencing_define_request()");
+	require_operation(name);
+
+	values[Anum_request_schemas_operation - 1] = PointerGetDatum(name);
+	values[Anum_request_schemas_hash_version - 1] = Int32GetDatum(hash_version);
+	values[Anum_request_schemas_request_schema - 1] = JsonbPGetDatum(definition);
+	values[Anum_request_schemas_retired_by - 1] = FullTransactionIdGetDatum(InvalidFullTransactionId);
+
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareRowExclusiveLock);
+	snapshot = fencing_fresh_snapshot();
+	row = fencing_find(schemas, 2, values, snapshot);
+	if (row == NULL)
+	{
+		CacheInvalidateRelcache(schemas);
+		fencing_insert(schemas, values, nulls);
+	}
+	else
+	{
+		Jsonb	   *existing = DatumGetJsonbP(fencing_get(schemas, row,
+														 Anum_request_schemas_request_schema));
+
+		if (compareJsonbContainers(&existing->root, &definition->root) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("hash_version %d of operation \"%s\" is defined already",
+							hash_version, text_to_cstring(name)),
+					 errdetail("A version is frozen, because records have been hashed by it."),
+					 errhint("Define another version.")));
+	}
+	UnregisterSnapshot(snapshot);
+	table_close(schemas, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * fencing_retire_request(operation text, hash_version int) → void
+ *
+ * Keeps the transaction that did it: a schema may go when no older transaction
+ * is left that could still make a record by it.
+ */
+Datum
+fencing_retire_request(PG_FUNCTION_ARGS)
+{
+	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	int			hash_version = arg_hash_version(fcinfo, 1);
+	Datum		key[2] = {PointerGetDatum(name), Int32GetDatum(hash_version)};
+	Relation	schemas;
+	Snapshot	snapshot;
+	HeapTuple	row;
+	Datum		values[Natts_request_schemas];
+	bool		nulls[Natts_request_schemas];
+
+	PreventCommandIfReadOnly("fencing_retire_request()");
+	PreventCommandIfParallelMode("fencing_retire_request()");
+
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareRowExclusiveLock);
+	snapshot = fencing_fresh_snapshot();
+	row = fencing_find(schemas, 2, key, snapshot);
+	if (row == NULL)
+		fencing_unknown_version(name, hash_version);
+	heap_deform_tuple(row, RelationGetDescr(schemas), values, nulls);
+	if (!FullTransactionIdIsValid(DatumGetFullTransactionId(values[Anum_request_schemas_retired_by - 1])))
+	{
+		fencing_require_visible(schemas, row);
+		values[Anum_request_schemas_retired_by - 1] =
+			FullTransactionIdGetDatum(GetTopFullTransactionId());
+		CacheInvalidateRelcache(schemas);
+		fencing_update(schemas, row, values);
+	}
+	UnregisterSnapshot(snapshot);
+	table_close(schemas, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * fencing_request_canonical(operation text, hash_version int, request jsonb) → text
+ */
+Datum
+fencing_request_canonical(PG_FUNCTION_ARGS)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	fencing_canonicalize(project_argument(fcinfo), FENCING_DIGEST_VERSION, &out);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/*
+ * fencing_request_hash(operation text, hash_version int, request jsonb) → bytea
+ */
+Datum
+fencing_request_hash(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BYTEA_P(fencing_make_digest(project_argument(fcinfo), FENCING_DIGEST_VERSION));
+}
+
+/* The document that is hashed, for those two. */
+static Jsonb *
+project_argument(FunctionCallInfo fcinfo)
+{
+	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	int			hash_version = arg_hash_version(fcinfo, 1);
+	FencingOperation operation;
+	const RequestVersion *version;
+	Jsonb	   *projected;
+	char	   *refusal;
+
+	fencing_refuse_null(fcinfo, 2, "request");
+	fencing_load_operation(name, &operation);
+	version = fencing_find_version(operation.versions, hash_version);
+	if (version == NULL)
+		fencing_unknown_version(name, hash_version);
+	projected = fencing_project_request(version->schema, NIL, PG_GETARG_JSONB_P(2), &refusal);
+	if (projected == NULL)
+		fencing_refuse_request(name, hash_version, refusal);
+	return projected;
+}
+
+static int
+arg_hash_version(FunctionCallInfo fcinfo, int argno)
+{
+	int			value;
+
+	fencing_refuse_null(fcinfo, argno, "hash_version");
+	value = PG_GETARG_INT32(argno);
+	if (value < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("hash_version must be greater than zero")));
+	return value;
+}
+
+/*
+ * Reads an operation with all its versions, as they are now.  Raises 22023 if
+ * it is not defined.
+ */
+void
+fencing_load_operation(const text *name, FencingOperation *operation)
+{
+	Relation	operations = fencing_open(FENCING_OPERATIONS, AccessShareLock);
+	Relation	schemas;
+	HeapTuple	row = find_operation(operations, name);
+	Snapshot	snapshot;
+	Datum		key = PointerGetDatum(name);
+	ListCell   *lc;
+
+	if (row == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("operation \"%s\" is not defined", text_to_cstring(name))));
+	operation->authorize_schema =
+		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_schema)));
+	operation->authorize_name =
+		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_name)));
+	operation->authorize_owner =
+		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_owner)));
+	operation->versions = NIL;
+	table_close(operations, AccessShareLock);
+
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, AccessShareLock);
+	snapshot = fencing_fresh_snapshot();
+	foreach(lc, fencing_find_all(schemas, 1, &key, snapshot))
+	{
+		HeapTuple	schema = (HeapTuple) lfirst(lc);
+		RequestVersion *version = (RequestVersion *) palloc(sizeof(RequestVersion));
+
+		version->hash_version = DatumGetInt32(fencing_get(schemas, schema,
+														  Anum_request_schemas_hash_version));
+		version->retired = FullTransactionIdIsValid(
+			DatumGetFullTransactionId(fencing_get(schemas, schema,
+												  Anum_request_schemas_retired_by)));
+		version->schema = get_schema(schemas, name, version->hash_version, schema);
+		operation->versions = lappend(operation->versions, version);
+	}
+	UnregisterSnapshot(snapshot);
+	table_close(schemas, AccessShareLock);
+}
+
+const RequestVersion *
+fencing_find_version(List *versions, int hash_version)
+{
+	ListCell   *lc;
+
+	foreach(lc, versions)
+	{
+		RequestVersion *version = (RequestVersion *) lfirst(lc);
+
+		if (version->hash_version == hash_version)
+			return version;
+	}
+	return NULL;
+}
+
+void
+fencing_unknown_version(const text *operation, int hash_version)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+			 errmsg("operation \"%s\" has no request schema with hash_version %d",
+					text_to_cstring(operation), hash_version)));
+}
+
+void
+fencing_refuse_request(const text *operation, int hash_version, const char *refusal)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("request does not match hash_version %d of operation \"%s\"",
+					hash_version, text_to_cstring(operation)),
+			 errdetail("In the request %s.", refusal)));
+}
+
+static HeapTuple
+find_operation(Relation operations, const text *name)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	Datum		key = PointerGetDatum(name);
+	HeapTuple	row = fencing_find(operations, 1, &key, snapshot);
+
+	UnregisterSnapshot(snapshot);
+	return row;
+}
+
+static void
+require_operation(const text *name)
+{
+	FencingOperation operation;
+
+	fencing_load_operation(name, &operation);
+}
+
+/* From the cache, or compiled into it. */
+static RequestSchema *
+get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple row)
+{
+	static bool registered = false;
+	char	   *name = text_to_cstring(operation);
+	Jsonb	   *definition;
+	CachedSchema *cached;
+	MemoryContext context;
+	ListCell   *lc;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(forget_schemas, (Datum) 0);
+		registered = true;
+	}
+
+	if (!cache_valid)
+	{
+		/* a call further up may still use the old ones */
+		if (cache_context != NULL)
+			MemoryContextSetParent(cache_context, TopTransactionContext);
+		cache = NIL;
+		cache_context = AllocSetContextCreate(TopMemoryContext, "fencing request schemas",
+											  ALLOCSET_DEFAULT_SIZES);
+		cached_relid = RelationGetRelid(schemas);
+		cache_valid = true;
+	}
+
+	foreach(lc, cache)
+	{
+		cached = (CachedSchema *) lfirst(lc);
+		if (cached->hash_version == hash_version && strcmp(cached->operation, name) == 0)
+			return cached->schema;
+	}
+
+	definition = DatumGetJsonbP(fencing_get(schemas, row, Anum_request_schemas_request_schema));
+	context = MemoryContextSwitchTo(cache_context);
+	cached = (CachedSchema *) palloc(sizeof(CachedSchema));
+	cached->operation = pstrdup(name);
+	cached->hash_version = hash_version;
+	cached->schema = fencing_compile_schema(definition);
+	cache = lappend(cache, cached);
+	MemoryContextSwitchTo(context);
+	return cached->schema;
+}
+
+static void
+forget_schemas(Datum arg, Oid relid)
+{
+	if (!OidIsValid(relid) || relid == cached_relid)
+		cache_valid = false;
+}
