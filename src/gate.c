@@ -345,7 +345,8 @@ check_transaction_snapshot(Gate *gate)
 
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	gate->kind->find_receipt(gate, snapshot);
-	same = gate->receipt.found == receipt.found;
+	same = gate->receipt.found == receipt.found &&
+		(!receipt.found || gate->receipt.purged == receipt.purged);
 	if (same && !receipt.found && gate->kind->find_fence != NULL)
 	{
 		gate->kind->find_fence(gate, snapshot);

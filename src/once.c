@@ -14,7 +14,7 @@
  * A gate without a statement leaves the record open until
  * fencing_once_respond(); a transaction that forgot it cannot commit.
  *
- * Locks: the key lock of the slot.
+ * Locks: fencing.request_schemas (AccessShareLock), then the key lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -149,6 +149,7 @@ attempt(void *arg)
 	FunctionCallInfo fcinfo = call->fcinfo;
 	OnceGate   *once = &call->once;
 	Gate	   *gate = &once->gate;
+	Relation	schemas;
 	bool		committed;
 
 	once->tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
@@ -175,8 +176,11 @@ attempt(void *arg)
 		gate->statement = &call->statement;
 	}
 
+	/* held to the end if a record is made: its schema may not go meanwhile */
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, AccessShareLock);
 	if (!is_authorized(once))
 	{
+		table_close(schemas, AccessShareLock);
 		gate->outcome = FENCING_DENIED;
 		return false;
 	}
@@ -186,6 +190,7 @@ attempt(void *arg)
 	fencing_gate(gate);
 	committed = gate->outcome == FENCING_COMMITTED;
 	table_close(once->records, committed ? NoLock : RowExclusiveLock);
+	table_close(schemas, committed ? NoLock : AccessShareLock);
 	return committed;
 }
 

@@ -9,8 +9,8 @@
  * with one snapshot.  A job's current token may still be committed with, so its
  * receipts stay; fencing_forget() removes an ended job with everything.
  *
- * Locks: fences FOR NO KEY UPDATE, never waiting: those that are not free are
- * passed over.
+ * Locks: rows, and fencing.request_schemas (AccessExclusiveLock), never waiting:
+ * what is not free is passed over.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -24,6 +24,7 @@
 #include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 
@@ -35,7 +36,7 @@ typedef struct Purge
 {
 	const char *kind;
 	const char *query;
-	FencingTable invalidate;	/* whose caches depend on it, or FENCING_NTABLES */
+	void		(*then) (void);	/* what else goes with it, or NULL */
 } Purge;
 
 /*
@@ -67,8 +68,7 @@ static const char receipts_query[] =
 
 /*
  * Records become tombstones after the retention of their operation, tombstones
- * go after its forget_after.  A retired schema goes when no record is left that
- * needs it and no transaction that could still make one.
+ * go after its forget_after.
  */
 static const char records_query[] =
 	"WITH expired AS MATERIALIZED ("
@@ -102,17 +102,22 @@ static const char records_query[] =
 	" DELETE FROM fencing.records r"
 	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM ended e))"
 	" RETURNING 1"
-	"), schemas AS ("
-	" DELETE FROM fencing.request_schemas s"
+	")"
+	" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
+	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten)";
+
+/*
+ * A retired schema goes when no record is left that needs it.  Whoever runs this
+ * has the table to himself: a call that has read the schema would make a record.
+ */
+static const char schemas_query[] =
+	"DELETE FROM fencing.request_schemas s"
 	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8"
 	" AND s.retired_by OPERATOR(pg_catalog.<)"
 	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
 	" AND NOT EXISTS (SELECT 1 FROM fencing.records r"
 	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
-	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)"
-	")"
-	" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
-	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten)";
+	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)";
 
 /* Events that are done for every consumer, and what was kept about them. */
 static const char events_query[] =
@@ -136,10 +141,12 @@ static const char events_query[] =
 	")"
 	" SELECT pg_catalog.count(*) FROM purged";
 
+static void purge_schemas(void);
+
 static const Purge purges[] = {
-	{"receipts", receipts_query, FENCING_NTABLES},
-	{"records", records_query, FENCING_REQUEST_SCHEMAS},
-	{"events", events_query, FENCING_NTABLES}
+	{"receipts", receipts_query, NULL},
+	{"records", records_query, purge_schemas},
+	{"events", events_query, NULL}
 };
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
@@ -222,8 +229,20 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows)
 	}
 	PG_END_TRY();
 
-	if (purge->invalidate != FENCING_NTABLES)
-		CacheInvalidateRelcacheByRelid(fencing_table_oid(purge->invalidate));
+	if (purge->then != NULL)
+		purge->then();
 	ForceSyncCommit();
 	return purged;
+}
+
+/* Leaves it for another time if a call is under way. */
+static void
+purge_schemas(void)
+{
+	Oid			relid = fencing_table_oid(FENCING_REQUEST_SCHEMAS);
+
+	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		return;
+	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, NULL, NULL, NULL);
+	CacheInvalidateRelcacheByRelid(relid);
 }
