@@ -18,7 +18,7 @@
  * acknowledge is fenced by its token.
  *
  * Locks: emit: the aggregate's key lock, waiting.  ack, park: the fence of the
- * consumer, waiting.  read: none.
+ * consumer, then its row in fencing.outbox_consumers, waiting.  read: none.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -71,7 +71,8 @@ static bool ack_locked(void *arg);
 static bool park_locked(void *arg);
 static void check_same_fence(RelayCall *call);
 static void compact(RelayCall *call);
-static void require_subscribed(const text *consumer);
+static void require_subscribed(const text *consumer, bool lock);
+static void forget_acks(Datum consumer);
 static void put_events(SPITupleTable *rows, uint64 count, void *arg);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_emit);
@@ -158,15 +159,18 @@ Datum
 fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 {
 	static const char query[] =
-		"INSERT INTO fencing.outbox_consumers (consumer, since, since_era, since_xid, era, xid)"
+		"WITH i AS (INSERT INTO fencing.outbox_consumers"
+		" (consumer, since, since_era, since_xid, era, xid)"
 		" SELECT $1, CASE WHEN NOT $2 THEN s.snapshot END, $3, s.xid,"
 		" CASE WHEN $2 THEN (-1)::bigint ELSE $3 END,"
 		" CASE WHEN $2 THEN '0'::xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END"
 		" FROM (SELECT pg_catalog.pg_current_xact_id() AS xid,"
 		"  pg_catalog.pg_current_snapshot() AS snapshot) s"
-		" ON CONFLICT (consumer) DO NOTHING";
+		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
+		" SELECT pg_catalog.count(*) FROM i";
 	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID};
 	Datum		args[lengthof(argtypes)];
+	int64		subscribed;
 
 	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
 	args[1] = BoolGetDatum(fencing_arg_bool(fcinfo, 1, "from_start"));
@@ -175,7 +179,9 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 
 	(void) fencing_enter_epoch();
 	args[2] = Int64GetDatum(fencing_current_epoch());
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
+	if (subscribed > 0)
+		forget_acks(args[0]);
 	PG_RETURN_VOID();
 }
 
@@ -186,17 +192,28 @@ Datum
 fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 {
 	static const char query[] =
-		"WITH c AS (DELETE FROM fencing.outbox_consumers"
-		" WHERE consumer OPERATOR(pg_catalog.=) $1)"
-		" DELETE FROM fencing.outbox_acks WHERE consumer OPERATOR(pg_catalog.=) $1";
+		"DELETE FROM fencing.outbox_consumers WHERE consumer OPERATOR(pg_catalog.=) $1";
 	Oid			argtypes[] = {TEXTOID};
 	Datum		args[lengthof(argtypes)];
 
 	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
 	PreventCommandIfReadOnly("fencing_outbox_unsubscribe()");
 	PreventCommandIfParallelMode("fencing_outbox_unsubscribe()");
+
+	/* waits for an acknowledgement in flight; then its rows are seen */
 	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+	forget_acks(args[0]);
 	PG_RETURN_VOID();
+}
+
+static void
+forget_acks(Datum consumer)
+{
+	static const char query[] =
+		"DELETE FROM fencing.outbox_acks WHERE consumer OPERATOR(pg_catalog.=) $1";
+	Oid			argtypes[] = {TEXTOID};
+
+	fencing_query_as_owner(query, 1, argtypes, &consumer, NULL, NULL, NULL, NULL);
 }
 
 /*
@@ -386,6 +403,7 @@ ack_locked(void *arg)
 	AckCounts	counts;
 
 	check_same_fence(call);
+	require_subscribed(call->job.job_key, true);
 	count_for_ack(call, &counts);
 	if (counts.known == counts.given && counts.pending == 0)
 		call->job.outcome = FENCING_REPLAYED;
@@ -472,6 +490,7 @@ park_locked(void *arg)
 	int64		pending;
 
 	check_same_fence(call);
+	require_subscribed(call->job.job_key, true);
 	count_afresh(pending_query, argtypes, args, 2, &pending, 1);
 	if (pending == 0)
 	{
@@ -494,20 +513,25 @@ begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
 	call->job.job_key = fencing_arg_key(fcinfo, 0, "consumer");
 	call->job.token = fencing_arg_token(fcinfo, 1, "token");
 	fencing_begin_job(&call->job, function);
-	require_subscribed(call->job.job_key);
+	require_subscribed(call->job.job_key, false);
 }
 
+/* Raises 22023 if there is no such consumer; with lock he stays. */
 static void
-require_subscribed(const text *consumer)
+require_subscribed(const text *consumer, bool lock)
 {
 	static const char query[] =
-		"SELECT pg_catalog.count(*) FROM fencing.outbox_consumers"
-		" WHERE consumer OPERATOR(pg_catalog.=) $1";
+		"SELECT pg_catalog.count(*) FROM fencing.outbox_consumers c"
+		" WHERE c.consumer OPERATOR(pg_catalog.=) $1";
+	static const char lock_query[] =
+		"SELECT pg_catalog.count(*) FROM (SELECT 1 FROM fencing.outbox_consumers c"
+		" WHERE c.consumer OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE) x";
 	Oid			argtypes[] = {TEXTOID};
 	Datum		args[] = {PointerGetDatum(consumer)};
 	int64		count;
 
-	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &count);
+	fencing_execute_as_owner(lock ? lock_query : query, lengthof(args), argtypes, args,
+							 NULL, NULL, 1, &count);
 	if (count == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
