@@ -578,6 +578,8 @@ with_fence(RelayCall *call, FencingWork work)
 												work, call);
 		UnregisterSnapshot(snapshot);
 	} while (job->moved);
+	if (job->outcome == FENCING_STALE)
+		check_same_fence(call);
 	fencing_end_job(job);
 	return job->outcome;
 }
@@ -597,7 +599,8 @@ check_same_fence(RelayCall *call)
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	fencing_find_fence(call->job.fences, call->job.job_key, snapshot, &fence);
 	UnregisterSnapshot(snapshot);
-	if (!fence.found || fence.number != call->job.fence.number)
+	if (fence.found != call->job.fence.found ||
+		(fence.found && fence.number != call->job.fence.number))
 		fencing_serialization_failure();
 }
 
