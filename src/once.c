@@ -14,7 +14,8 @@
  * A gate without a statement leaves the record open until
  * fencing_once_respond(); a transaction that forgot it cannot commit.
  *
- * Locks: fencing.request_schemas (AccessShareLock), then the key lock of the slot.
+ * Locks, for a new key: fencing.request_schemas (RowExclusiveLock), then the key
+ * lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -44,6 +45,7 @@ typedef struct OnceGate
 	Jsonb	   *request;
 	Jsonb	   *auth;			/* NULL: none */
 	Relation	records;
+	Relation	schemas;		/* opened for a new key, else NULL */
 	List	   *versions;		/* of the operation, from the oldest on */
 	bool		open;			/* the record found waits for its response */
 	int			hash_version;	/* of the record, or for a new one */
@@ -149,7 +151,6 @@ attempt(void *arg)
 	FunctionCallInfo fcinfo = call->fcinfo;
 	OnceGate   *once = &call->once;
 	Gate	   *gate = &once->gate;
-	Relation	schemas;
 	bool		committed;
 
 	once->tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
@@ -176,21 +177,20 @@ attempt(void *arg)
 		gate->statement = &call->statement;
 	}
 
-	/* held to the end if a record is made: its schema may not go meanwhile */
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, AccessShareLock);
 	if (!is_authorized(once))
 	{
-		table_close(schemas, AccessShareLock);
 		gate->outcome = FENCING_DENIED;
 		return false;
 	}
 
 	gate->slot_key = make_slot_key(once);
+	once->schemas = NULL;
 	once->records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
 	fencing_gate(gate);
 	committed = gate->outcome == FENCING_COMMITTED;
 	table_close(once->records, committed ? NoLock : RowExclusiveLock);
-	table_close(schemas, committed ? NoLock : AccessShareLock);
+	if (once->schemas != NULL)
+		table_close(once->schemas, committed ? NoLock : RowExclusiveLock);
 	return committed;
 }
 
@@ -310,9 +310,15 @@ static bytea *
 hash_by_current(OnceGate *once)
 {
 	const RequestVersion *current = NULL;
+	FencingOperation operation;
 	Jsonb	   *projected;
 	char	   *refusal;
 	ListCell   *lc;
+
+	/* from here to the end a retired schema cannot be purged: read again */
+	once->schemas = fencing_open(FENCING_REQUEST_SCHEMAS, RowExclusiveLock);
+	fencing_load_operation(once->operation, &operation);
+	once->versions = operation.versions;
 
 	foreach(lc, once->versions)
 	{

@@ -9,7 +9,7 @@
  * with one snapshot.  A job's current token may still be committed with, so its
  * receipts stay; fencing_forget() removes an ended job with everything.
  *
- * Locks: rows, and fencing.request_schemas (AccessExclusiveLock), never waiting:
+ * Locks: rows, and fencing.request_schemas (ShareRowExclusiveLock), never waiting:
  * what is not free is passed over.
  *
  * Copyright (c) 2026, the fencing authors
@@ -107,17 +107,20 @@ static const char records_query[] =
 	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten)";
 
 /*
- * A retired schema goes when no record is left that needs it.  Whoever runs this
- * has the table to himself: a call that has read the schema would make a record.
+ * A retired schema goes when no record is left that needs it.  The delete needs
+ * a lock that no call with a new key holds: it would make such a record.
  */
-static const char schemas_query[] =
-	"DELETE FROM fencing.request_schemas s"
-	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8"
-	" AND s.retired_by OPERATOR(pg_catalog.<)"
-	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
-	" AND NOT EXISTS (SELECT 1 FROM fencing.records r"
-	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
-	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)";
+#define SCHEMAS_TO_GO \
+	" FROM fencing.request_schemas s" \
+	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8" \
+	" AND s.retired_by OPERATOR(pg_catalog.<)" \
+	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())" \
+	" AND NOT EXISTS (SELECT 1 FROM fencing.records r" \
+	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation" \
+	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)"
+
+static const char schemas_to_go_query[] = "SELECT pg_catalog.count(*)" SCHEMAS_TO_GO;
+static const char schemas_query[] = "DELETE" SCHEMAS_TO_GO;
 
 /* Events that are done for every consumer, and what was kept about them. */
 static const char events_query[] =
@@ -241,7 +244,10 @@ purge_schemas(void)
 {
 	Oid			relid = fencing_table_oid(FENCING_REQUEST_SCHEMAS);
 
-	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+	int64		count;
+
+	fencing_execute_as_owner(schemas_to_go_query, 0, NULL, NULL, NULL, NULL, 1, &count);
+	if (count == 0 || !ConditionalLockRelationOid(relid, ShareRowExclusiveLock))
 		return;
 	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, NULL, NULL, NULL);
 	CacheInvalidateRelcacheByRelid(relid);
