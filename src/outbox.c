@@ -424,7 +424,8 @@ ack_locked(void *arg)
 /*
  * Moves (era, xid) of the consumer up to its first pending event, but not past
  * a transaction that may still write one, and forgets the acknowledgements
- * below.
+ * below.  While a transaction is prepared nothing is moved: it may be of a former
+ * era.
  */
 static void
 compact(RelayCall *call)
@@ -441,6 +442,8 @@ compact(RelayCall *call)
 		" UPDATE fencing.outbox_consumers c SET era = h.era, xid = h.xid FROM h"
 		" WHERE c.consumer OPERATOR(pg_catalog.=) $1"
 		" AND ROW(h.era, h.xid) OPERATOR(pg_catalog.>) ROW(c.era, c.xid)"
+		" AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_prepared_xacts t"
+		"  WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database())"
 		" RETURNING h.era, h.xid"
 		")"
 		" DELETE FROM fencing.outbox_acks a USING moved m, fencing.outbox e"
