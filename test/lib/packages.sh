@@ -62,17 +62,20 @@ missing_packages()
 	[ -e "$pgxs" ] || echo "postgresql-server-dev-$major"
 }
 
-# Packages that single tests need, which skip without them.  pg_cron is for one
-# major, so that only a server of Debian's layout can get it this way.
+# Packages that single tests need, which skip without them.  pg_cron and wal2json
+# are for one major, so that only a server of Debian's layout can get them this
+# way.
 useful_packages()
 {
 	local bin
 
 	PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer
+	# the python3 of the package, wherever PATH begins
+	/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || echo python3-psycopg2
 	bin=$("$PG_CONFIG" --bindir)
-	if [[ $bin =~ ^/usr/lib/postgresql/([0-9]+)/bin$ ]] &&
-		[ ! -e "$("$PG_CONFIG" --pkglibdir)/pg_cron.so" ]; then
-		echo "postgresql-${BASH_REMATCH[1]}-cron"
+	if [[ $bin =~ ^/usr/lib/postgresql/([0-9]+)/bin$ ]]; then
+		[ -e "$("$PG_CONFIG" --pkglibdir)/pg_cron.so" ] || echo "postgresql-${BASH_REMATCH[1]}-cron"
+		[ -e "$("$PG_CONFIG" --pkglibdir)/wal2json.so" ] || echo "postgresql-${BASH_REMATCH[1]}-wal2json"
 	fi
 }
 

@@ -1,0 +1,207 @@
+--
+-- Retention of idempotent operations: from a record to a tombstone, and from
+-- there to nothing; and request schemas that no record needs any more.
+--
+\set VERBOSITY sqlstate
+SET client_min_messages = error;
+CREATE SCHEMA regress_once_purge;
+SET search_path = regress_once_purge, public;
+CREATE FUNCTION may(tenant_id text, operation text, request jsonb, auth jsonb) RETURNS boolean LANGUAGE sql AS $$ SELECT auth IS NULL $$;
+CREATE SEQUENCE ran;
+-- an operation that keeps results for an hour and keys for two
+SELECT fencing_define_operation('purge/' || o, 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours'), fencing_define_request('purge/' || o, 1, '{"properties": {"a": {"type": "integer"}}}') FROM unnest('{one,two}'::text[]) o;
+-- Records are aged by hand, in minutes.
+CREATE FUNCTION record(operation text, key text, age int, request jsonb DEFAULT '{"a": 1}') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+BEGIN
+	SELECT outcome INTO answer FROM fencing_once('t', 'purge/' || record.operation, record.key, request, 'SELECT 1 AS kept');
+	UPDATE fencing.records r SET committed_at = clock_timestamp() - make_interval(mins => age) WHERE r.operation = 'purge/' || record.operation AND r.key = record.key;
+	RETURN answer;
+END $$;
+CREATE FUNCTION once(operation text, key text, request jsonb DEFAULT '{"a": 1}', auth jsonb DEFAULT NULL, strict boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	o record;
+BEGIN
+	SELECT * INTO o FROM fencing_once('t', 'purge/' || once.operation, once.key, request, 'SELECT nextval(''regress_once_purge.ran'') IS NOT NULL AS was_run', auth, strict => once.strict) o;
+	RETURN concat_ws(' ', o.outcome, o.result);
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+CREATE VIEW state AS SELECT operation, key, result, purged, responded FROM fencing.records WHERE operation LIKE 'purge/%' ORDER BY operation, key;
+
+-- until there is nothing more to do
+CREATE PROCEDURE purge_all(older_than interval, max_rows int DEFAULT 10000) LANGUAGE plpgsql AS $$
+DECLARE
+	calls int := 0;
+	p record;
+BEGIN
+	LOOP
+		SELECT * INTO p FROM fencing_purge('records', older_than, max_rows);
+		calls := calls + 1;
+		ASSERT p.purged <= max_rows AND calls <= 100;
+		EXIT WHEN p.purged = 0 AND NOT p.more;
+		COMMIT;
+	END LOOP;
+END $$;
+
+--
+-- By age: the record's, by both intervals
+--
+SELECT record('one', 'r' || age, age) FROM unnest('{30,50,61,110,121,200}'::int[]) age;
+-- an expired record that is not purged yet still replays
+SELECT once('one', 'r200');
+-- older_than is not over for any
+SELECT * FROM fencing_purge('records', '201 minutes');
+SELECT * FROM fencing_purge('records', '1 day');
+SELECT count(*) FROM state WHERE purged;
+-- older_than is over for one; the retention for four, the time to forget for two
+CALL purge_all('150 minutes');
+SELECT * FROM state WHERE key <> 'r200';
+CALL purge_all('1 minute');
+SELECT * FROM state;
+SELECT * FROM fencing_purge('records', '1 minute');
+SELECT hash_version, records, tombstones FROM fencing.operation_status WHERE operation = 'purge/one';
+
+--
+-- pruned: whatever is asked, nothing is run
+--
+SELECT outcome, result, error FROM fencing_once('t', 'purge/one', 'r61', '{"a": 1}', 'SELECT nextval(''regress_once_purge.ran'')');
+SELECT once('one', 'r61'), once('one', 'r61', '{"a": 2}') AS other, once('one', 'r61', strict => true) AS strict, once('one', 'r61', auth => '1') AS denied;
+SELECT outcome, error FROM fencing_once('t', 'purge/one', 'r61', '{"a": 1}', 'SELECT 1', report_errors => true);
+SELECT outcome, error FROM fencing_once('t', 'purge/one', 'r61', '{"a": 1}');
+SELECT fencing_once_respond('t', 'purge/one', 'r61', '1');
+BEGIN READ ONLY;
+SELECT once('one', 'r61');
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT once('one', 'r61');
+COMMIT;
+SELECT is_called FROM ran;
+-- younger ones replay
+SELECT once('one', 'r50'), once('one', 'r30'), once('one', 'r30', '{"a": 2}') AS other;
+-- forgotten ones are new
+SELECT once('one', 'r121', '{"a": 5}'), once('one', 'r121', '{"a": 5}') AS again;
+-- Strange ages: a record of the future, one of long ago.
+SELECT record('one', 'future', -1000000), record('one', 'past', 1000000000);
+CALL purge_all('1 microsecond');
+SELECT count(*) FROM state WHERE key = 'past';
+SELECT key, purged FROM state WHERE key = 'future';
+DELETE FROM fencing.records WHERE operation = 'purge/one';
+
+--
+-- Each operation has its own retention, and what it is now counts
+--
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '10 minutes', '20 minutes');
+SELECT record('one', 'k', 30), record('two', 'k', 30), record('two', 'l', 15), record('two', 'm', 5);
+SELECT purged >= 2 AS purged FROM fencing_purge('records', '1 microsecond');
+SELECT * FROM state WHERE NOT (operation = 'purge/two' AND key = 'k');
+SELECT fencing_define_operation('purge/one', 'may(text,text,jsonb,jsonb)', '10 minutes', '20 minutes'), fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours');
+DELETE FROM fencing.records WHERE operation = 'purge/one';
+SELECT record('one', 'k', 15);
+SELECT * FROM fencing_purge('records', '1 microsecond');
+SELECT * FROM state WHERE NOT (operation = 'purge/two' AND key = 'k');
+-- a tombstone does not come to life again by a longer one
+SELECT once('two', 'l');
+-- keys are not forgotten sooner than results
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '1 hour', '59 minutes');
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '91 days');
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '1 hour', '1 hour');
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+SELECT record('two', 'a', 50), record('two', 'b', 61);
+CALL purge_all('1 microsecond');
+SELECT once('two', 'a'), once('two', 'b');
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+SELECT fencing_define_operation('purge/' || o, 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours') FROM unnest('{one,two}'::text[]) o;
+
+--
+-- In batches, the oldest first
+--
+SELECT count(record(CASE WHEN n % 2 = 0 THEN 'one' ELSE 'two' END, 'b' || lpad(n::text, 2, '0'), 60 + n)) FROM generate_series(1, 30) n;
+SELECT * FROM fencing_purge('records', '1 hour', 7);
+SELECT string_agg(key, ' ' ORDER BY key) AS tombstones FROM state WHERE purged;
+SELECT * FROM fencing_purge('records', '1 hour', 1);
+SELECT count(*) AS tombstones FROM state WHERE purged;
+CALL purge_all('1 hour', 5);
+SELECT count(*) AS records, count(*) FILTER (WHERE purged) AS tombstones FROM state;
+-- records and tombstones together do not go over the bound
+UPDATE fencing.records SET committed_at = committed_at - interval '1 hour' WHERE operation LIKE 'purge/%' AND key < 'b11';
+SELECT count(record('one', 'c' || n, 90)) FROM generate_series(1, 10) n;
+SELECT purged <= 5 AS bounded, more FROM fencing_purge('records', '1 hour', 5);
+CALL purge_all('1 hour', 5);
+SELECT count(*) AS records, count(*) FILTER (WHERE purged) AS tombstones FROM state;
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+-- a purge that is rolled back
+SELECT record('one', 'k', 90);
+BEGIN;
+SELECT * FROM fencing_purge('records', '1 hour');
+SELECT once('one', 'k');
+ROLLBACK;
+SELECT once('one', 'k');
+--
+-- Request schemas: a retired one goes when no record is left
+--
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+SELECT record('one', 's1', 30), record('one', 's2', 90);
+SELECT fencing_define_request('purge/one', 2, '{"properties": {"a": {"type": "integer"}, "b": {"default": 0}}}');
+SELECT fencing_retire_request('purge/one', 1);
+SELECT more FROM fencing_purge('records', '1 microsecond');
+SELECT hash_version, retired, records, tombstones FROM fencing.operation_status WHERE operation = 'purge/one' ORDER BY 1;
+SELECT once('one', 's1'), once('one', 's1', '{"a": 1, "b": 0}') AS upgraded, once('one', 's2'), once('one', 's3');
+SELECT encode(fencing_request_hash('purge/one', 1, '{"a": 1}'), 'hex') = encode(sha256('{"a":1}'), 'hex') AS still_there;
+-- one that is in force stays, without a record as well; a retired one goes with its last
+UPDATE fencing.records SET committed_at = clock_timestamp() - interval '3 hours' WHERE operation LIKE 'purge/%';
+CALL purge_all('1 microsecond');
+SELECT hash_version, retired, records, tombstones FROM fencing.operation_status WHERE operation = 'purge/one' ORDER BY 1;
+SELECT fencing_request_hash('purge/one', 1, '{"a": 1}');
+SELECT once('one', 's1'), once('one', 's1', '{"a": 1, "b": 0}') AS again;
+-- its number is free then, for another schema
+SELECT fencing_define_request('purge/one', 1, '{"properties": {"c": {}}}');
+SELECT fencing_request_canonical('purge/one', 1, '{"c": 1}');
+SELECT once('one', 's5', '{"c": 1}'), once('one', 's5', '{"a": 1}');
+-- not one that was retired by this very transaction, which others do not know of
+SELECT fencing_retire_request('purge/two', 1);
+BEGIN;
+SELECT fencing_define_request('purge/two', 2, '{}'), fencing_retire_request('purge/two', 2);
+SELECT more FROM fencing_purge('records', '1 microsecond');
+SELECT count(*) FROM fencing.request_schemas WHERE operation = 'purge/two' AND hash_version = 2;
+ROLLBACK;
+
+--
+-- Arguments and privileges
+--
+CREATE FUNCTION attempt(call text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE 'SELECT ' || call;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END $$;
+SELECT c, attempt(c) FROM unnest(ARRAY['fencing_purge(''records'', NULL)', 'fencing_purge(NULL, ''1 day'')', 'fencing_purge(''records'', ''1 day'', NULL)', 'fencing_purge(''records'', ''0'')', 'fencing_purge(''records'', ''-1 day'')', 'fencing_purge(''records'', ''1 day -24:00:00'')', 'fencing_purge(''records'', ''1 day'', 0)', 'fencing_purge(''records'', ''1 day'', -1)',
+	'fencing_purge(''record'', ''1 day'')', 'fencing_purge(''Records'', ''1 day'')', 'fencing_purge(''operations'', ''1 day'')', 'fencing_purge('''', ''1 day'')', 'fencing_purge(''records'', ''100000 years'')', 'fencing_purge(''records'', ''1 day'', 2147483647)']) WITH ORDINALITY u (c, n) ORDER BY n;
+BEGIN READ ONLY;
+SELECT fencing_purge('records', '1 day');
+ROLLBACK;
+CREATE ROLE regress_fencing_once_purge;
+SELECT fencing_grant('regress_fencing_once_purge', 'client');
+SET ROLE regress_fencing_once_purge;
+SELECT fencing_purge('records', '1 day');
+RESET ROLE;
+SELECT fencing_ungrant('regress_fencing_once_purge', 'client'), fencing_grant('regress_fencing_once_purge', 'admin');
+SELECT record('one', 'admin', 90, '{"a": 1}');
+SET ROLE regress_fencing_once_purge;
+SELECT * FROM fencing_purge('records', '1 hour');
+RESET ROLE;
+SELECT key, purged FROM state;
+SELECT fencing_ungrant('regress_fencing_once_purge', 'admin');
+-- other kinds leave records alone
+SELECT record('one', 'others', 90, '{"a": 1}');
+SELECT more FROM fencing_purge('receipts', '1 microsecond');
+SELECT more FROM fencing_purge('events', '1 microsecond');
+SELECT once('one', 'others');
+
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+DELETE FROM fencing.request_schemas WHERE operation LIKE 'purge/%';
+DELETE FROM fencing.operations WHERE operation LIKE 'purge/%';
+DROP SCHEMA regress_once_purge CASCADE;
+DROP ROLE regress_fencing_once_purge;
