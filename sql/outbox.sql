@@ -947,7 +947,7 @@ SELECT setseed(0.47);
 CALL run(1500);
 SELECT * FROM difference ORDER BY step LIMIT 20;
 -- every kind of answer was among them
-SELECT what, count(*) > 5 AS several FROM answered GROUP BY what ORDER BY what;
+SELECT DISTINCT what FROM answered ORDER BY what;
 
 --
 -- Nothing is left

@@ -6,8 +6,9 @@
  * A version is frozen once it is defined, because records keep hashes by it.
  * Compiled schemas are cached per backend until fencing.request_schemas changes.
  *
- * Locks: ShareRowExclusiveLock on the table that is written, so that two
- * definitions do not meet in a unique index.
+ * Locks: on the table that is written one that excludes itself, so that two
+ * definitions do not meet in a unique index.  On fencing.request_schemas that is
+ * ShareUpdateExclusiveLock: calls with a new key go on beside it.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -144,7 +145,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	values[Anum_request_schemas_request_schema - 1] = JsonbPGetDatum(definition);
 	values[Anum_request_schemas_retired_by - 1] = FullTransactionIdGetDatum(InvalidFullTransactionId);
 
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareRowExclusiveLock);
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
 	snapshot = fencing_fresh_snapshot();
 	row = fencing_find(schemas, 2, values, snapshot);
 	if (row == NULL)
@@ -191,7 +192,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("fencing_retire_request()");
 	PreventCommandIfParallelMode("fencing_retire_request()");
 
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareRowExclusiveLock);
+	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
 	snapshot = fencing_fresh_snapshot();
 	row = fencing_find(schemas, 2, key, snapshot);
 	if (row == NULL)

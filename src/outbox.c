@@ -56,7 +56,7 @@ typedef struct AckCounts
 	int64		given;			/* different ids */
 	int64		known;
 	int64		pending;
-	int64		out_of_order;
+	int64		up_to_last;		/* pending up to the last id of each aggregate */
 } AckCounts;
 
 static text *make_aggregate_key(const text *type, const text *id);
@@ -334,8 +334,8 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 
 /*
  * How the ids of an acknowledgement stand.  One is acknowledged already if it is
- * not pending although there is such an event.  One that comes after another
- * pending event of its aggregate, not among the ids, would be out of order.
+ * not pending although there is such an event.  If an aggregate has more pending
+ * events up to its last one among the ids than are given, one was left out.
  */
 static void
 count_for_ack(RelayCall *call, AckCounts *counts)
@@ -350,12 +350,11 @@ count_for_ack(RelayCall *call, AckCounts *counts)
 		" SELECT (SELECT pg_catalog.count(*) FROM i),"
 		" (SELECT pg_catalog.count(*) FROM i JOIN fencing.outbox e ON e.id OPERATOR(pg_catalog.=) i.id),"
 		" (SELECT pg_catalog.count(*) FROM p),"
-		" (SELECT pg_catalog.count(*) FROM last l WHERE EXISTS (SELECT 1 FROM fencing.outbox_pending b"
-		"  WHERE b.consumer OPERATOR(pg_catalog.=) $1"
-		"  AND b.aggregatetype OPERATOR(pg_catalog.=) l.aggregatetype"
-		"  AND b.aggregateid OPERATOR(pg_catalog.=) l.aggregateid"
-		"  AND b.no OPERATOR(pg_catalog.<) l.no"
-		"  AND NOT EXISTS (SELECT 1 FROM p WHERE p.no OPERATOR(pg_catalog.=) b.no)))";
+		" (SELECT pg_catalog.count(*) FROM last l"
+		"  JOIN fencing.outbox_pending b ON b.consumer OPERATOR(pg_catalog.=) $1"
+		"   AND b.aggregatetype OPERATOR(pg_catalog.=) l.aggregatetype"
+		"   AND b.aggregateid OPERATOR(pg_catalog.=) l.aggregateid"
+		"   AND b.no OPERATOR(pg_catalog.<=) l.no)";
 	Oid			argtypes[] = {TEXTOID, UUIDARRAYOID};
 	Datum		args[] = {PointerGetDatum(call->job.job_key), call->ids};
 
@@ -407,7 +406,7 @@ ack_locked(void *arg)
 	count_for_ack(call, &counts);
 	if (counts.known == counts.given && counts.pending == 0)
 		call->job.outcome = FENCING_REPLAYED;
-	else if (counts.pending < counts.given || counts.out_of_order > 0)
+	else if (counts.pending < counts.given || counts.up_to_last > counts.pending)
 		call->job.outcome = FENCING_CONFLICT;
 	else
 	{
