@@ -217,14 +217,20 @@ COMMENT ON COLUMN fencing.outbox.era IS 'epoch of the database in which xid was 
 COMMENT ON COLUMN fencing.outbox.xid IS 'transaction that wrote the event';
 
 -- Every event before (era, xid) is done for the consumer, and no transaction
--- that could still write one before it is running.
+-- that could still write one before it is running; nor one that has drawn a
+-- number up to after_no.  The mark is what after_no will be when (era, xid)
+-- has come there.
 CREATE TABLE fencing.outbox_consumers (
 	consumer text COLLATE "C" NOT NULL PRIMARY KEY,
 	since pg_snapshot,
 	since_era bigint NOT NULL,
 	since_xid xid8 NOT NULL,
 	era bigint NOT NULL,
-	xid xid8 NOT NULL
+	xid xid8 NOT NULL,
+	after_no bigint NOT NULL,
+	mark_era bigint NOT NULL,
+	mark_xid xid8 NOT NULL,
+	mark_no bigint NOT NULL
 ) USING heap WITH (fillfactor = 50);
 
 COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for him';
@@ -234,6 +240,10 @@ COMMENT ON COLUMN fencing.outbox_consumers.since_era IS 'epoch of the database a
 COMMENT ON COLUMN fencing.outbox_consumers.since_xid IS 'transaction of the subscription, whose own events are delivered';
 COMMENT ON COLUMN fencing.outbox_consumers.era IS 'events before (era, xid) are done';
 COMMENT ON COLUMN fencing.outbox_consumers.xid IS 'events before (era, xid) are done';
+COMMENT ON COLUMN fencing.outbox_consumers.after_no IS 'events up to this number are done';
+COMMENT ON COLUMN fencing.outbox_consumers.mark_era IS 'after_no becomes mark_no when (era, xid) is here';
+COMMENT ON COLUMN fencing.outbox_consumers.mark_xid IS 'after_no becomes mark_no when (era, xid) is here';
+COMMENT ON COLUMN fencing.outbox_consumers.mark_no IS 'the last number drawn before any transaction from the mark on began';
 
 CREATE TABLE fencing.outbox_acks (
 	consumer text COLLATE "C" NOT NULL,
@@ -502,20 +512,22 @@ FOR EACH ROW EXECUTE FUNCTION fencing_outbox_immutable();
 CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.outbox
 FOR EACH STATEMENT EXECUTE FUNCTION fencing_outbox_immutable();
 
--- What is not done, in one place; for the functions, not for people.
+-- What is not done, in one place; for the functions, not for people.  Each
+-- acknowledgement is looked up by its key, in a subquery that is not a join: how
+-- many there are changes too fast for any other plan to be right for long.
 CREATE VIEW fencing.outbox_pending AS
 SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e.created_at,
-	e.era, e.xid, a.reason
+	e.era, e.xid
 FROM fencing.outbox_consumers c
 JOIN fencing.outbox e ON ROW(e.era, e.xid) OPERATOR(pg_catalog.>=) ROW(c.era, c.xid)
-LEFT JOIN fencing.outbox_acks a ON a.consumer OPERATOR(pg_catalog.=) c.consumer
-	AND a.event_no OPERATOR(pg_catalog.=) e.no
-WHERE a.acked_at IS NULL
-	AND (c.since IS NULL
+WHERE (c.since IS NULL
 		OR e.era OPERATOR(pg_catalog.>) c.since_era
 		OR e.era OPERATOR(pg_catalog.=) c.since_era
 			AND (e.xid OPERATOR(pg_catalog.=) c.since_xid
-				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since)));
+				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since)))
+	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL FROM fencing.outbox_acks k
+		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
+		AND k.event_no OPERATOR(pg_catalog.=) e.no), false);
 
 COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer';
 
@@ -664,7 +676,8 @@ COMMENT ON COLUMN fencing.operation_status.oldest IS 'when the oldest was commit
 
 CREATE VIEW fencing.outbox_status AS
 SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_at) AS oldest,
-	pg_catalog.count(p.reason) AS parked
+	(SELECT pg_catalog.count(*) FROM fencing.outbox_acks k
+		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked
 FROM fencing.outbox_consumers c
 LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
 GROUP BY c.consumer;

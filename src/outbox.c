@@ -27,6 +27,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -37,6 +38,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/xid8.h"
 
 #define CHANNEL				"fencing_outbox"
 
@@ -47,6 +49,7 @@ typedef struct RelayCall
 	Datum		ids;			/* of ack */
 	Datum		id;				/* of park */
 	text	   *reason;			/* of park; NULL: take it back */
+	int64		after_no;		/* events up to this number are done */
 	int64		affected;
 } RelayCall;
 
@@ -71,7 +74,8 @@ static bool ack_locked(void *arg);
 static bool park_locked(void *arg);
 static void check_same_fence(RelayCall *call);
 static void compact(RelayCall *call);
-static void require_subscribed(const text *consumer, bool lock);
+static void require_subscribed(RelayCall *call, bool lock);
+static void make_mark(Datum *no, Datum *xid);
 static void forget_acks(Datum consumer);
 static void put_events(SPITupleTable *rows, uint64 count, void *arg);
 
@@ -112,6 +116,9 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 
 	(void) fencing_key_lock(make_aggregate_key(aggregate_type, aggregate_id), true);
 	(void) fencing_enter_epoch();
+
+	/* before the number is drawn: see above */
+	(void) GetTopFullTransactionId();
 
 	id = make_event_id();
 	args[0] = UUIDPGetDatum(id);
@@ -160,15 +167,16 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 {
 	static const char query[] =
 		"WITH i AS (INSERT INTO fencing.outbox_consumers"
-		" (consumer, since, since_era, since_xid, era, xid)"
+		" (consumer, since, since_era, since_xid, era, xid, after_no, mark_era, mark_xid, mark_no)"
 		" SELECT $1, CASE WHEN NOT $2 THEN s.snapshot END, $3, s.xid,"
 		" CASE WHEN $2 THEN (-1)::bigint ELSE $3 END,"
-		" CASE WHEN $2 THEN '0'::xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END"
+		" CASE WHEN $2 THEN '0'::xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
+		" 0, $3, $5, $4"
 		" FROM (SELECT pg_catalog.pg_current_xact_id() AS xid,"
 		"  pg_catalog.pg_current_snapshot() AS snapshot) s"
 		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
 		" SELECT pg_catalog.count(*) FROM i";
-	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID};
+	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID, XID8OID};
 	Datum		args[lengthof(argtypes)];
 	int64		subscribed;
 
@@ -179,6 +187,7 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 
 	(void) fencing_enter_epoch();
 	args[2] = Int64GetDatum(fencing_current_epoch());
+	make_mark(&args[3], &args[4]);
 	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
@@ -204,6 +213,19 @@ fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 	forget_acks(args[0]);
 	PG_RETURN_VOID();
+}
+
+/* The last number drawn, and the first transaction that had not begun then. */
+static void
+make_mark(Datum *no, Datum *xid)
+{
+	static const char query[] =
+		"SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM fencing.outbox_no_seq s";
+	int64		last_no;
+
+	fencing_execute_as_owner(query, 0, NULL, NULL, NULL, NULL, 1, &last_no);
+	*no = Int64GetDatum(last_no);
+	*xid = FullTransactionIdGetDatum(ReadNextFullTransactionId());
 }
 
 static void
@@ -239,11 +261,11 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 		" FROM fencing.outbox_pending p"
 		" LEFT JOIN parked b ON b.aggregatetype OPERATOR(pg_catalog.=) p.aggregatetype"
 		"  AND b.aggregateid OPERATOR(pg_catalog.=) p.aggregateid"
-		" WHERE p.consumer OPERATOR(pg_catalog.=) $1"
+		" WHERE p.consumer OPERATOR(pg_catalog.=) $1 AND p.no OPERATOR(pg_catalog.>) $3"
 		" AND (b.no IS NULL OR p.no OPERATOR(pg_catalog.<) b.no)"
 		" ORDER BY p.no"
 		" LIMIT $2";
-	Oid			argtypes[] = {TEXTOID, INT4OID};
+	Oid			argtypes[] = {TEXTOID, INT4OID, INT8OID};
 	RelayCall	call = {0};
 	int			max_rows;
 	Snapshot	snapshot;
@@ -275,7 +297,8 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 	}
 	else
 	{
-		Datum		args[] = {PointerGetDatum(call.job.job_key), Int32GetDatum(max_rows)};
+		Datum		args[] = {PointerGetDatum(call.job.job_key), Int32GetDatum(max_rows),
+		Int64GetDatum(call.after_no)};
 
 		fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, put_events, fcinfo);
 	}
@@ -350,11 +373,11 @@ count_for_ack(RelayCall *call, AckCounts *counts)
 		" SELECT (SELECT pg_catalog.count(*) FROM i),"
 		" (SELECT pg_catalog.count(*) FROM i JOIN fencing.outbox e ON e.id OPERATOR(pg_catalog.=) i.id),"
 		" (SELECT pg_catalog.count(*) FROM p),"
-		" (SELECT pg_catalog.count(*) FROM last l"
-		"  JOIN fencing.outbox_pending b ON b.consumer OPERATOR(pg_catalog.=) $1"
+		" (SELECT COALESCE(pg_catalog.sum((SELECT pg_catalog.count(*) FROM fencing.outbox_pending b"
+		"   WHERE b.consumer OPERATOR(pg_catalog.=) $1"
 		"   AND b.aggregatetype OPERATOR(pg_catalog.=) l.aggregatetype"
 		"   AND b.aggregateid OPERATOR(pg_catalog.=) l.aggregateid"
-		"   AND b.no OPERATOR(pg_catalog.<=) l.no)";
+		"   AND b.no OPERATOR(pg_catalog.<=) l.no)), 0)::bigint FROM last l)";
 	Oid			argtypes[] = {TEXTOID, UUIDARRAYOID};
 	Datum		args[] = {PointerGetDatum(call->job.job_key), call->ids};
 
@@ -402,7 +425,7 @@ ack_locked(void *arg)
 	AckCounts	counts;
 
 	check_same_fence(call);
-	require_subscribed(call->job.job_key, true);
+	require_subscribed(call, true);
 	count_for_ack(call, &counts);
 	if (counts.known == counts.given && counts.pending == 0)
 		call->job.outcome = FENCING_REPLAYED;
@@ -438,20 +461,30 @@ compact(RelayCall *call)
 		"  SELECT $2, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
 		" ) x ORDER BY x.era, x.xid LIMIT 1"
 		"), moved AS ("
-		" UPDATE fencing.outbox_consumers c SET era = h.era, xid = h.xid FROM h"
-		" WHERE c.consumer OPERATOR(pg_catalog.=) $1"
+		" UPDATE fencing.outbox_consumers c SET era = h.era, xid = h.xid,"
+		"  after_no = CASE WHEN r.reached THEN c.mark_no ELSE c.after_no END,"
+		"  mark_era = CASE WHEN r.reached THEN $2 ELSE c.mark_era END,"
+		"  mark_xid = CASE WHEN r.reached THEN $4 ELSE c.mark_xid END,"
+		"  mark_no = CASE WHEN r.reached THEN $3 ELSE c.mark_no END"
+		" FROM h, fencing.outbox_consumers o"
+		" CROSS JOIN LATERAL (SELECT ROW(h.era, h.xid) OPERATOR(pg_catalog.>=)"
+		"  ROW(o.mark_era, o.mark_xid) AS reached) r"
+		" WHERE c.consumer OPERATOR(pg_catalog.=) $1 AND o.consumer OPERATOR(pg_catalog.=) $1"
 		" AND ROW(h.era, h.xid) OPERATOR(pg_catalog.>) ROW(c.era, c.xid)"
 		" AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_prepared_xacts t"
 		"  WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database())"
 		" RETURNING h.era, h.xid"
 		")"
-		" DELETE FROM fencing.outbox_acks a USING moved m, fencing.outbox e"
+		" DELETE FROM fencing.outbox_acks a USING moved m"
 		" WHERE a.consumer OPERATOR(pg_catalog.=) $1"
-		" AND e.no OPERATOR(pg_catalog.=) a.event_no"
-		" AND ROW(e.era, e.xid) OPERATOR(pg_catalog.<) ROW(m.era, m.xid)";
-	Oid			argtypes[] = {TEXTOID, INT8OID};
-	Datum		args[] = {PointerGetDatum(call->job.job_key), Int64GetDatum(fencing_current_epoch())};
+		" AND (SELECT ROW(e.era, e.xid) OPERATOR(pg_catalog.<) ROW(m.era, m.xid)"
+		"  FROM fencing.outbox e WHERE e.no OPERATOR(pg_catalog.=) a.event_no)";
+	Oid			argtypes[] = {TEXTOID, INT8OID, INT8OID, XID8OID};
+	Datum		args[lengthof(argtypes)];
 
+	args[0] = PointerGetDatum(call->job.job_key);
+	args[1] = Int64GetDatum(fencing_current_epoch());
+	make_mark(&args[2], &args[3]);
 	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 }
 
@@ -492,7 +525,7 @@ park_locked(void *arg)
 	int64		pending;
 
 	check_same_fence(call);
-	require_subscribed(call->job.job_key, true);
+	require_subscribed(call, true);
 	count_afresh(pending_query, argtypes, args, 2, &pending, 1);
 	if (pending == 0)
 	{
@@ -515,30 +548,32 @@ begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
 	call->job.job_key = fencing_arg_key(fcinfo, 0, "consumer");
 	call->job.token = fencing_arg_token(fcinfo, 1, "token");
 	fencing_begin_job(&call->job, function);
-	require_subscribed(call->job.job_key, false);
+	require_subscribed(call, false);
 }
 
 /* Raises 22023 if there is no such consumer; with lock he stays. */
 static void
-require_subscribed(const text *consumer, bool lock)
+require_subscribed(RelayCall *call, bool lock)
 {
 	static const char query[] =
-		"SELECT pg_catalog.count(*) FROM fencing.outbox_consumers c"
-		" WHERE c.consumer OPERATOR(pg_catalog.=) $1";
+		"SELECT pg_catalog.count(*), COALESCE(pg_catalog.max(c.after_no), 0)"
+		" FROM fencing.outbox_consumers c WHERE c.consumer OPERATOR(pg_catalog.=) $1";
 	static const char lock_query[] =
-		"SELECT pg_catalog.count(*) FROM (SELECT 1 FROM fencing.outbox_consumers c"
-		" WHERE c.consumer OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE) x";
+		"SELECT pg_catalog.count(*), COALESCE(pg_catalog.max(c.after_no), 0)"
+		" FROM (SELECT o.after_no FROM fencing.outbox_consumers o"
+		"  WHERE o.consumer OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE) c";
 	Oid			argtypes[] = {TEXTOID};
-	Datum		args[] = {PointerGetDatum(consumer)};
-	int64		count;
+	Datum		args[] = {PointerGetDatum(call->job.job_key)};
+	int64		counts[2];
 
 	fencing_execute_as_owner(lock ? lock_query : query, lengthof(args), argtypes, args,
-							 NULL, NULL, 1, &count);
-	if (count == 0)
+							 NULL, NULL, lengthof(counts), counts);
+	if (counts[0] == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(consumer)),
+				 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(call->job.job_key)),
 				 errhint("Call fencing_outbox_subscribe() first.")));
+	call->after_no = counts[1];
 }
 
 /* Whether the token is the consumer's, as the snapshot sees it, without a lock. */
