@@ -6,7 +6,8 @@
 #
 # It ends when there is nothing to do.  For the tests it says on standard output
 # what it does, may hold after its first read until a line comes on standard
-# input, and may stop after LIMIT events.
+# input, and end when it has lost its turn meanwhile, and may stop after LIMIT
+# events.
 
 import sys
 import time
@@ -15,7 +16,7 @@ import uuid
 import psycopg2
 
 dsn, consumer, name = sys.argv[1:4]
-hold = "hold" in sys.argv[4:]
+hold = held = "hold" in sys.argv[4:]
 limit = int(sys.argv[-1]) if sys.argv[-1].isdigit() else None
 owner = str(uuid.uuid4())
 
@@ -93,6 +94,6 @@ while True:
         continue
     why = work(connection, lease["token"])
     say(why)
-    if why in ("idle", "limit"):
+    if why in ("idle", "limit") or (held and why == "stale"):
         break
 connection.close()
