@@ -26,6 +26,9 @@ OBJS = \
 	src/request_schema.o \
 	src/request_format.o \
 	src/outbox.o \
+	src/publish.o \
+	src/target.o \
+	src/apply.o \
 	src/guard.o \
 	src/epoch.o \
 	src/retention.o \

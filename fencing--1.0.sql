@@ -10,7 +10,8 @@
 CREATE TYPE fencing_outcome AS ENUM (
 	'committed', 'replayed', 'conflict', 'stale', 'pruned', 'denied', 'failed',
 	'acquired', 'renewed', 'held', 'lost', 'released',
-	'advanced', 'current');
+	'advanced', 'current',
+	'done', 'recorded', 'write', 'ahead', 'diverged');
 
 COMMENT ON TYPE fencing_outcome IS
 'the closed set of answers that the fencing functions give; an answer is not an error, the transaction stays usable';
@@ -263,6 +264,90 @@ COMMENT ON COLUMN fencing.outbox_acks.reason IS 'why the event is parked';
 
 COMMENT ON SEQUENCE fencing.outbox_no_seq IS 'numbers of fencing.outbox';
 
+-- The latest version of a document: what publishers of one document lock.
+CREATE TABLE fencing.documents (
+	document_id text COLLATE "C" NOT NULL PRIMARY KEY,
+	version bigint NOT NULL
+) USING heap WITH (fillfactor = 80);
+
+COMMENT ON TABLE fencing.documents IS 'the latest version per document; for ever';
+COMMENT ON COLUMN fencing.documents.document_id IS 'the document, 1 to 512 bytes, compared byte by byte';
+COMMENT ON COLUMN fencing.documents.version IS 'its latest version';
+
+CREATE TABLE fencing.revisions (
+	document_id text COLLATE "C" NOT NULL,
+	version bigint NOT NULL,
+	revision uuid NOT NULL UNIQUE,
+	source_version bigint,
+	kind text COLLATE "C" NOT NULL,
+	content jsonb,
+	digest bytea NOT NULL,
+	digest_version integer NOT NULL,
+	note text,
+	actor name NOT NULL,
+	committed_at timestamptz NOT NULL,
+	PRIMARY KEY (document_id, version)
+) USING heap;
+
+COMMENT ON TABLE fencing.revisions IS 'every version of every document; immutable, never purged';
+COMMENT ON COLUMN fencing.revisions.document_id IS 'the document';
+COMMENT ON COLUMN fencing.revisions.version IS '1, 2, 3, ... without gaps';
+COMMENT ON COLUMN fencing.revisions.revision IS 'where events point to: the argument of fencing_publish_revision()';
+COMMENT ON COLUMN fencing.revisions.source_version IS 'of a rollback the version whose content it published again';
+COMMENT ON COLUMN fencing.revisions.kind IS 'publish, rollback, delete or force';
+COMMENT ON COLUMN fencing.revisions.content IS 'the document; NULL: it was deleted';
+COMMENT ON COLUMN fencing.revisions.digest IS 'digest of the content; of a deletion that of no text at all';
+COMMENT ON COLUMN fencing.revisions.digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.revisions.note IS 'as given by the publisher; of a force the reason';
+COMMENT ON COLUMN fencing.revisions.actor IS 'session_user';
+COMMENT ON COLUMN fencing.revisions.committed_at IS 'clock of the server under the lock of the document';
+
+CREATE TABLE fencing.targets (
+	document_id text COLLATE "C" NOT NULL,
+	target_id text COLLATE "C" NOT NULL,
+	desired bigint,
+	applied bigint NOT NULL,
+	applied_digest bytea,
+	applied_digest_version integer,
+	applied_at timestamptz,
+	result jsonb,
+	applications bigint NOT NULL,
+	superseded bigint NOT NULL,
+	attempted bigint NOT NULL,
+	attempt_token bigint NOT NULL,
+	attempted_at timestamptz,
+	repair bigint NOT NULL,
+	diverged boolean NOT NULL,
+	observed bigint,
+	observed_at timestamptz,
+	rejected bigint NOT NULL,
+	last_error text,
+	last_error_at timestamptz,
+	PRIMARY KEY (document_id, target_id)
+) USING heap WITH (fillfactor = 70);
+
+COMMENT ON TABLE fencing.targets IS 'where documents go: what each target should have, what was tried, and what it has';
+COMMENT ON COLUMN fencing.targets.document_id IS 'the document';
+COMMENT ON COLUMN fencing.targets.target_id IS 'the target';
+COMMENT ON COLUMN fencing.targets.desired IS 'version that it should have; NULL: the latest';
+COMMENT ON COLUMN fencing.targets.applied IS 'version that it has; 0 if none. Never goes down';
+COMMENT ON COLUMN fencing.targets.applied_digest IS 'digest of that version';
+COMMENT ON COLUMN fencing.targets.applied_digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.targets.applied_at IS 'when it was applied, or first observed';
+COMMENT ON COLUMN fencing.targets.result IS 'result of the statement that applied it';
+COMMENT ON COLUMN fencing.targets.applications IS 'how often another version became the applied one';
+COMMENT ON COLUMN fencing.targets.superseded IS 'versions that were passed over';
+COMMENT ON COLUMN fencing.targets.attempted IS 'version that fencing_apply_begin() handed out last; 0 if none';
+COMMENT ON COLUMN fencing.targets.attempt_token IS 'token that it was handed out with';
+COMMENT ON COLUMN fencing.targets.attempted_at IS 'when it was handed out';
+COMMENT ON COLUMN fencing.targets.repair IS 'how often the target was found diverged; part of the idempotency key';
+COMMENT ON COLUMN fencing.targets.diverged IS 'whether the target was read back with something else than it should have';
+COMMENT ON COLUMN fencing.targets.observed IS 'version that was read back last; NULL: none';
+COMMENT ON COLUMN fencing.targets.observed_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.rejected IS 'highest version that was given up for this target; 0 if none';
+COMMENT ON COLUMN fencing.targets.last_error IS 'why, or what the last observation found; NULL when a later version has been applied';
+COMMENT ON COLUMN fencing.targets.last_error_at IS 'when that was';
+
 SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
@@ -277,6 +362,9 @@ SELECT pg_catalog.pg_extension_config_dump('fencing.outbox', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_consumers', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_acks', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.documents', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revisions', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.targets', '');
 
 -- The one row that the script may insert: its key is this installation's
 -- identity, so the rows of a restored dump never collide with it.  The WAL
@@ -499,19 +587,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fencing_outbox_park(text, bigint, uuid, text) IS
 'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
 
-CREATE FUNCTION fencing_outbox_immutable()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'fencing_outbox_immutable'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_outbox_immutable() IS
-'trigger of fencing.outbox. Errors: 42501';
-
-CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.outbox
-FOR EACH ROW EXECUTE FUNCTION fencing_outbox_immutable();
-CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.outbox
-FOR EACH STATEMENT EXECUTE FUNCTION fencing_outbox_immutable();
-
 -- What is not done, in one place; for the functions, not for people.  Each
 -- acknowledgement is looked up by its key, in a subquery that is not a join: how
 -- many there are changes too fast for any other plan to be right for long.
@@ -530,6 +605,133 @@ WHERE (c.since IS NULL
 		AND k.event_no OPERATOR(pg_catalog.=) e.no), false);
 
 COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer';
+
+--
+-- What has happened cannot be changed: not by an owner's UPDATE either.
+--
+CREATE FUNCTION fencing_immutable()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_immutable'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_immutable() IS
+'trigger of fencing.outbox and fencing.revisions. Errors: 42501, 39P01 if not used as a trigger';
+
+CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.outbox
+FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
+CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.outbox
+FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
+CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.revisions
+FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
+CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.revisions
+FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
+
+--
+-- Publishing
+--
+CREATE FUNCTION fencing_publish(document_id text, expected_version bigint, content jsonb, note text DEFAULT NULL,
+	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
+	OUT committed_at timestamptz, OUT latest_version bigint, OUT latest_digest bytea)
+AS 'MODULE_PATHNAME', 'fencing_publish'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_publish(text, bigint, jsonb, text) IS
+'makes version expected_version + 1 of a document (0: a new one) with its event: committed, replayed (that version has this content), conflict (it has another; latest_version and latest_digest say where the document is: read again and redo). Errors: 22004, 22023, 54000, 0A000, 25006, 40001, LF001 expected_version is above the latest';
+
+CREATE FUNCTION fencing_publish_rollback(document_id text, expected_version bigint, source_version bigint, note text DEFAULT NULL,
+	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
+	OUT committed_at timestamptz, OUT latest_version bigint, OUT latest_digest bytea)
+AS 'MODULE_PATHNAME', 'fencing_publish_rollback'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_publish_rollback(text, bigint, bigint, text) IS
+'publishes the content of an older version again, as version expected_version + 1. Outcomes as fencing_publish(). Errors: as there, also 22023 source_version is a deletion, LF001 it was never published';
+
+CREATE FUNCTION fencing_publish_delete(document_id text, expected_version bigint, note text DEFAULT NULL,
+	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
+	OUT committed_at timestamptz, OUT latest_version bigint, OUT latest_digest bytea)
+AS 'MODULE_PATHNAME', 'fencing_publish_delete'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_publish_delete(text, bigint, text) IS
+'deletes a document: version expected_version + 1 has no content. It may be published again above that. Outcomes as fencing_publish(). Errors: as there';
+
+CREATE FUNCTION fencing_publish_force(document_id text, content jsonb, reason text,
+	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
+	OUT committed_at timestamptz, OUT latest_version bigint, OUT latest_digest bytea)
+AS 'MODULE_PATHNAME', 'fencing_publish_force'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_publish_force(text, jsonb, text) IS
+'for administrators: publishes above whatever the latest version is, and is recorded as such with the reason; each call makes a version. committed. Errors: 22004, 22023, 54000, 0A000, 25006, 40001';
+
+CREATE FUNCTION fencing_publish_current(document_id text,
+	OUT version bigint, OUT content jsonb, OUT digest bytea, OUT digest_version integer, OUT kind text,
+	OUT source_version bigint, OUT revision uuid, OUT note text, OUT actor name, OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_publish_current'
+LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
+
+COMMENT ON FUNCTION fencing_publish_current(text) IS
+'the latest version of a document, with content NULL if it is deleted, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
+
+CREATE FUNCTION fencing_publish_revision(revision uuid,
+	OUT document_id text,
+	OUT version bigint, OUT content jsonb, OUT digest bytea, OUT digest_version integer, OUT kind text,
+	OUT source_version bigint, OUT note text, OUT actor name, OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_publish_revision'
+LANGUAGE C STABLE PARALLEL UNSAFE ROWS 1;
+
+COMMENT ON FUNCTION fencing_publish_revision(uuid) IS
+'the version that the "revision" of an event points to, or no row. Errors: 22004';
+
+--
+-- Applying
+--
+CREATE FUNCTION fencing_target_desire(document_id text, target_id text, version bigint DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_target_desire'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_target_desire(text, text, bigint) IS
+'registers a target of a document, and says which version it should have; NULL: always the latest. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, LF001 a version above the latest of a document that is published here';
+
+CREATE FUNCTION fencing_apply(document_id text, target_id text, version bigint, digest bytea,
+	content jsonb DEFAULT NULL, statement text DEFAULT NULL,
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
+	OUT outcome fencing_outcome, OUT result jsonb, OUT applied_version bigint, OUT applied_digest bytea,
+	OUT error jsonb)
+AS 'MODULE_PATHNAME', 'fencing_apply'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_apply(text, text, bigint, bytea, jsonb, text, boolean, boolean) IS
+'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 25006, 40001, 55006, LF001 a target never desired or a version never published, LF002, LF005 with strict, and those of the statement';
+
+CREATE FUNCTION fencing_apply_begin(document_id text, target_id text, owner uuid, ttl interval DEFAULT '30 seconds',
+	OUT outcome fencing_outcome, OUT job_key text, OUT token bigint, OUT lease_until timestamptz,
+	OUT version bigint, OUT content jsonb, OUT digest bytea, OUT idempotency_key text)
+AS 'MODULE_PATHNAME', 'fencing_apply_begin'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_apply_begin(text, text, uuid, interval) IS
+'for a target outside this database: takes the lease of the target and hands out the version to write: acquired or renewed (observe the target, and write if that says so), held (somebody else is at it), done (nothing to write; version and digest are the applied ones). Never waits. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
+
+CREATE FUNCTION fencing_apply_observe(document_id text, target_id text, token bigint, version bigint, digest bytea,
+	OUT outcome fencing_outcome)
+AS 'MODULE_PATHNAME', 'fencing_apply_observe'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_apply_observe(text, text, bigint, bigint, bytea) IS
+'records what was read back from a target, version and digest NULL if it is empty: recorded (it has what it should have, and that counts as applied), write (write the version handed out, then observe again), ahead (it has a higher version than was handed out), diverged (it has fallen back, or has other content; begin again to repair it), stale (the token is not current). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+
+CREATE FUNCTION fencing_apply_reject(document_id text, target_id text, version bigint, reason text,
+	OUT outcome fencing_outcome)
+AS 'MODULE_PATHNAME', 'fencing_apply_reject'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_apply_reject(text, text, bigint, text) IS
+'gives a version up for a target, so that fencing_apply_begin() hands it out no more: recorded, or stale (it or a higher one is applied). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
 
 --
 -- Protected tables
@@ -688,6 +890,53 @@ COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowle
 COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
 COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
 
+CREATE VIEW fencing.revision_history AS
+SELECT r.document_id, r.version, r.kind, r.source_version, r.revision, r.digest_version, r.note, r.actor,
+	r.committed_at, r.version OPERATOR(pg_catalog.=) d.version AS latest
+FROM fencing.revisions r
+JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) r.document_id;
+
+COMMENT ON VIEW fencing.revision_history IS 'who published what, and when, without contents; readable by pg_monitor';
+COMMENT ON COLUMN fencing.revision_history.document_id IS 'the document';
+COMMENT ON COLUMN fencing.revision_history.version IS 'its version';
+COMMENT ON COLUMN fencing.revision_history.kind IS 'publish, rollback, delete or force';
+COMMENT ON COLUMN fencing.revision_history.source_version IS 'of a rollback the version whose content it has';
+COMMENT ON COLUMN fencing.revision_history.revision IS 'argument of fencing_publish_revision()';
+COMMENT ON COLUMN fencing.revision_history.digest_version IS 'version of the canonical form and hash';
+COMMENT ON COLUMN fencing.revision_history.note IS 'as given by the publisher; of a force the reason';
+COMMENT ON COLUMN fencing.revision_history.actor IS 'session_user';
+COMMENT ON COLUMN fencing.revision_history.committed_at IS 'clock of the server under the lock of the document';
+COMMENT ON COLUMN fencing.revision_history.latest IS 'whether it is the latest version';
+
+CREATE VIEW fencing.rollout_status AS
+SELECT t.document_id, t.target_id, s.desired AS desired_version,
+	t.attempted AS attempted_version, t.applied AS applied_version,
+	CASE WHEN s.desired OPERATOR(pg_catalog.>) t.applied THEN s.desired OPERATOR(pg_catalog.-) t.applied
+		WHEN s.desired IS NOT NULL THEN 0 END AS lag,
+	t.diverged, t.observed AS observed_version, t.observed_at, t.applied_at, t.applications, t.superseded,
+	CASE WHEN t.rejected OPERATOR(pg_catalog.>) t.applied THEN t.rejected END AS rejected_version,
+	t.last_error, t.last_error_at
+FROM fencing.targets t
+LEFT JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) t.document_id
+CROSS JOIN LATERAL (SELECT COALESCE(t.desired, d.version) AS desired) s;
+
+COMMENT ON VIEW fencing.rollout_status IS 'what each target should have, what was tried, and what it has; readable by pg_monitor';
+COMMENT ON COLUMN fencing.rollout_status.document_id IS 'the document';
+COMMENT ON COLUMN fencing.rollout_status.target_id IS 'the target';
+COMMENT ON COLUMN fencing.rollout_status.desired_version IS 'what it should have; NULL: the latest of a document that is published elsewhere';
+COMMENT ON COLUMN fencing.rollout_status.attempted_version IS 'what fencing_apply_begin() handed out last; 0 if nothing';
+COMMENT ON COLUMN fencing.rollout_status.applied_version IS 'what it has; 0 if nothing';
+COMMENT ON COLUMN fencing.rollout_status.lag IS 'by how many versions it is behind';
+COMMENT ON COLUMN fencing.rollout_status.diverged IS 'whether it was read back with something else';
+COMMENT ON COLUMN fencing.rollout_status.observed_version IS 'version that was read back last; NULL: none';
+COMMENT ON COLUMN fencing.rollout_status.observed_at IS 'when that was';
+COMMENT ON COLUMN fencing.rollout_status.applied_at IS 'since when it has the applied version';
+COMMENT ON COLUMN fencing.rollout_status.applications IS 'how often another version became the applied one';
+COMMENT ON COLUMN fencing.rollout_status.superseded IS 'versions that it never had because a higher one came first';
+COMMENT ON COLUMN fencing.rollout_status.rejected_version IS 'version above the applied one that was given up';
+COMMENT ON COLUMN fencing.rollout_status.last_error IS 'why, or what the last observation found; NULL when another version has been applied since';
+COMMENT ON COLUMN fencing.rollout_status.last_error_at IS 'when that was';
+
 --
 -- Privileges.  Tokens and receipts decide what happens to business data, so
 -- nobody but the owner has any, on anything, to begin with: neither PUBLIC nor
@@ -739,5 +988,5 @@ GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(json
 
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
-	fencing.outbox_status TO pg_monitor;
+	fencing.outbox_status, fencing.revision_history, fencing.rollout_status TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.statement_cache() TO pg_monitor;

@@ -38,7 +38,12 @@ static const char *const outcome_names[] = {
 	[FENCING_RELEASED] = "released",
 	[FENCING_ADVANCED] = "advanced",
 	[FENCING_CURRENT] = "current",
-	[FENCING_DENIED] = "denied"
+	[FENCING_DENIED] = "denied",
+	[FENCING_DONE] = "done",
+	[FENCING_RECORDED] = "recorded",
+	[FENCING_WRITE] = "write",
+	[FENCING_AHEAD] = "ahead",
+	[FENCING_DIVERGED] = "diverged"
 };
 
 /* Raises 22004 if the argument is NULL. */

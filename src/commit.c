@@ -18,13 +18,9 @@
 #include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/plannodes.h"
-#include "tcop/pquery.h"
 #include "utils/builtins.h"
-#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 typedef struct CommitGate
 {
@@ -44,13 +40,12 @@ typedef struct CommitCall
 } CommitCall;
 
 static bool attempt(void *arg);
-static void warn_outside_transaction(Oid function);
 static bool same_commit(const Gate *a, const Gate *b);
 static void find_commit_receipt(Gate *gate, Snapshot snapshot);
 static void read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt);
 static void find_commit_fence(Gate *gate, Snapshot snapshot);
 static bytea *make_commit_digest(Gate *gate);
-static void commit_accepted(const Gate *gate);
+static void commit_accepted(Gate *gate);
 static void keep_commit_receipt(Gate *gate);
 pg_noreturn static void token_never_issued(const Gate *gate);
 static char *describe_commit(const Gate *gate);
@@ -60,6 +55,8 @@ PG_FUNCTION_INFO_V1(fencing_receipt);
 
 static const GateKind commit_kind = {
 	.function = "fencing_commit()",
+	.tokens = true,
+	.jumps = false,
 	.same = same_commit,
 	.find_receipt = find_commit_receipt,
 	.find_fence = find_commit_fence,
@@ -104,7 +101,7 @@ fencing_commit(PG_FUNCTION_ARGS)
 	if (strict)
 		fencing_require_accepted(gate);
 	if (gate->outcome == FENCING_COMMITTED && gate->statement == NULL)
-		warn_outside_transaction(fcinfo->flinfo->fn_oid);
+		fencing_warn_outside_transaction(gate, fcinfo->flinfo->fn_oid);
 	return fencing_answer(fcinfo, gate->outcome, values, nulls);
 }
 
@@ -153,48 +150,6 @@ attempt(void *arg)
 	table_close(commit->receipts, committed ? NoLock : RowExclusiveLock);
 	table_close(gate->fence_rel, committed ? NoLock : RowExclusiveLock);
 	return committed;
-}
-
-/*
- * The gate alone, as the only command of its transaction, commits a receipt
- * without a business write.  That is so if there is no transaction block and
- * the client's command is a plain query that itself calls the function: the
- * plan then has the function among the objects that it depends on.  A call
- * from inside another function, or in a query that also writes, may well be
- * right.  Warns as SET LOCAL does.
- */
-static void
-warn_outside_transaction(Oid function)
-{
-	PlannedStmt *plan;
-	uint32		hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
-	ListCell   *lc;
-
-	/* the statement of another commit is a write beside it */
-	if (fencing_gates_in_progress() != NULL)
-		return;
-
-	if (IsTransactionBlock() || ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
-		return;
-
-	plan = linitial_node(PlannedStmt, ActivePortal->stmts);
-	if (plan->commandType != CMD_SELECT || plan->hasModifyingCTE)
-		return;
-
-	foreach(lc, plan->invalItems)
-	{
-		PlanInvalItem *item = (PlanInvalItem *) lfirst(lc);
-
-		if (item->cacheId == PROCOID && item->hashValue == hash)
-		{
-			ereport(WARNING,
-					(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
-					 errmsg("%s without a statement can only be used in transaction blocks",
-							commit_kind.function),
-					 errdetail("A receipt without a business write will be committed.")));
-			return;
-		}
-	}
 }
 
 /*
@@ -304,9 +259,9 @@ make_commit_digest(Gate *gate)
 }
 
 static void
-commit_accepted(const Gate *gate)
+commit_accepted(Gate *gate)
 {
-	fencing_give_pass(((const CommitGate *) gate)->job_key);
+	fencing_give_pass(((CommitGate *) gate)->job_key);
 }
 
 static void

@@ -49,23 +49,32 @@ fencing_known_digest_version(int digest_version)
 	return digest_version == FENCING_DIGEST_VERSION;
 }
 
-/* The digest of a document, 32 bytes.  Raises what fencing_canonicalize() does. */
+/*
+ * The digest of a document, 32 bytes; of none (NULL) that of the empty text,
+ * which no document has.  Raises what fencing_canonicalize() does.
+ */
 bytea *
 fencing_make_digest(Jsonb *document, int digest_version)
 {
 	StringInfoData canonical;
-	Datum		digest;
+	bytea	   *digest;
 
-	/* with room for the header: the text becomes a bytea as it stands */
 	initStringInfo(&canonical);
-	appendStringInfoSpaces(&canonical, VARHDRSZ);
-	fencing_canonicalize(document, digest_version, &canonical);
-	SET_VARSIZE(canonical.data, canonical.len);
-
-	digest = FunctionCall2(pgcrypto_digest(), PointerGetDatum(canonical.data),
-						   PointerGetDatum(cstring_to_text("sha256")));
+	if (document != NULL)
+		fencing_canonicalize(document, digest_version, &canonical);
+	digest = fencing_sha256(canonical.data, canonical.len);
 	pfree(canonical.data);
-	return DatumGetByteaP(digest);
+	return digest;
+}
+
+/* SHA-256 (FIPS 180-4), 32 bytes. */
+bytea *
+fencing_sha256(const char *data, int length)
+{
+	Datum		input = PointerGetDatum(cstring_to_text_with_len(data, length));
+
+	return DatumGetByteaP(FunctionCall2(pgcrypto_digest(), input,
+										PointerGetDatum(cstring_to_text("sha256"))));
 }
 
 /* digest(bytea, text) of pgcrypto. */

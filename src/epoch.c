@@ -325,7 +325,7 @@ write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch, i
 	if (identity->own == NULL)
 		fencing_insert(rel, values, nulls);
 	else
-		fencing_update(rel, identity->own, values);
+		fencing_update(rel, identity->own, values, nulls);
 }
 
 /* Keeps who stopped a job, or with job_key NULL all of them, and why. */

@@ -325,7 +325,7 @@ fencing_write_fence(FencingJob *job, int64 token, bool external)
 	values[Anum_fences_purged_through - 1] = Int64GetDatum(purged_through);
 	values[Anum_fences_external - 1] = BoolGetDatum(external);
 	if (job->fence.found)
-		fencing_update(job->fences, job->fence.tuple, values);
+		fencing_update(job->fences, job->fence.tuple, values, nulls);
 	else
 		fencing_insert(job->fences, values, nulls);
 
@@ -361,4 +361,70 @@ job_busy(const FencingJob *job)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
 			 errmsg("job \"%s\" is in use", text_to_cstring(job->job_key))));
+}
+
+/*
+ * Whether the token is the job's current one, as the snapshot sees it, without a
+ * lock.  Raises LF001 if it was never issued.
+ */
+bool
+fencing_is_current(FencingJob *job, Snapshot snapshot)
+{
+	bool		former_epoch;
+
+	fencing_look_job(job, snapshot);
+	former_epoch = job->token <= job->epoch_start && !(job->fence.found && job->fence.external);
+	if (job->fence.found ? job->token > job->fence.number && !former_epoch :
+		!former_epoch && job->token > fencing_floor())
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_NEVER_ISSUED),
+				 errmsg("token %lld of job \"%s\" was never issued here",
+						(long long) job->token, text_to_cstring(job->job_key))));
+	return job->fence.found && job->token == job->fence.number && !former_epoch;
+}
+
+/*
+ * Calls work with the fence locked, as a commit has it, if the token of the call
+ * is current; else the answer is "stale".  work sets the outcome, and returns
+ * whether it wrote.  fencing_begin_job() has been called.
+ */
+FencingOutcome
+fencing_with_token(FencingJob *job, FencingWork work, void *arg)
+{
+	do
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
+		CHECK_FOR_INTERRUPTS();
+		job->moved = false;
+		job->outcome = FENCING_STALE;
+		if (fencing_is_current(job, snapshot))
+			job->moved = !fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
+												work, arg);
+		UnregisterSnapshot(snapshot);
+	} while (job->moved);
+	if (job->outcome == FENCING_STALE)
+		fencing_require_same_fence(job);
+	fencing_end_job(job);
+	return job->outcome;
+}
+
+/*
+ * Under REPEATABLE READ and SERIALIZABLE the transaction must see the token that
+ * decides; else raises 40001.
+ */
+void
+fencing_require_same_fence(const FencingJob *job)
+{
+	Snapshot	snapshot;
+	GateFence	fence;
+
+	if (!IsolationUsesXactSnapshot())
+		return;
+	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	fencing_find_fence(job->fences, job->job_key, snapshot, &fence);
+	UnregisterSnapshot(snapshot);
+	if (fence.found != job->fence.found ||
+		(fence.found && fence.number != job->fence.number))
+		fencing_serialization_failure();
 }

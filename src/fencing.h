@@ -92,6 +92,11 @@ typedef enum FencingOutcome
 	FENCING_ADVANCED,
 	FENCING_CURRENT,
 	FENCING_DENIED,
+	FENCING_DONE,
+	FENCING_RECORDED,
+	FENCING_WRITE,
+	FENCING_AHEAD,
+	FENCING_DIVERGED,
 	FENCING_AGAIN				/* internal: begin again */
 } FencingOutcome;
 
@@ -130,10 +135,13 @@ typedef enum FencingTable
 	FENCING_OPERATIONS,
 	FENCING_REQUEST_SCHEMAS,
 	FENCING_RECORDS,
-	FENCING_OUTBOX
+	FENCING_OUTBOX,
+	FENCING_DOCUMENTS,
+	FENCING_REVISIONS,
+	FENCING_TARGETS
 } FencingTable;
 
-#define FENCING_NTABLES			(FENCING_OUTBOX + 1)
+#define FENCING_NTABLES			(FENCING_TARGETS + 1)
 
 /* columns of the tables, from 1 as in the catalog */
 #define Anum_floor_sysid			1
@@ -202,6 +210,45 @@ typedef enum FencingTable
 #define Anum_outbox_xid				9
 #define Natts_outbox				9
 
+#define Anum_documents_document_id	1
+#define Anum_documents_version		2
+#define Natts_documents				2
+
+#define Anum_revisions_document_id	1
+#define Anum_revisions_version		2
+#define Anum_revisions_revision		3
+#define Anum_revisions_source_version 4
+#define Anum_revisions_kind			5
+#define Anum_revisions_content		6
+#define Anum_revisions_digest		7
+#define Anum_revisions_digest_version 8
+#define Anum_revisions_note			9
+#define Anum_revisions_actor		10
+#define Anum_revisions_committed_at 11
+#define Natts_revisions				11
+
+#define Anum_targets_document_id	1
+#define Anum_targets_target_id		2
+#define Anum_targets_desired		3
+#define Anum_targets_applied		4
+#define Anum_targets_applied_digest 5
+#define Anum_targets_applied_digest_version 6
+#define Anum_targets_applied_at		7
+#define Anum_targets_result			8
+#define Anum_targets_applications	9
+#define Anum_targets_superseded		10
+#define Anum_targets_attempted		11
+#define Anum_targets_attempt_token	12
+#define Anum_targets_attempted_at	13
+#define Anum_targets_repair			14
+#define Anum_targets_diverged		15
+#define Anum_targets_observed		16
+#define Anum_targets_observed_at	17
+#define Anum_targets_rejected		18
+#define Anum_targets_last_error		19
+#define Anum_targets_last_error_at	20
+#define Natts_targets				20
+
 #define Anum_grants_role			1
 #define Anum_grants_access			2
 #define Natts_grants				2
@@ -234,7 +281,8 @@ extern bool fencing_subtransaction(FencingWork work, void *arg, ErrorData **erro
 extern bool fencing_key_lock(const text *key, bool wait);
 extern void fencing_key_unlock(const text *key);
 extern void fencing_insert(Relation rel, const Datum *values, const bool *nulls);
-extern void fencing_update(Relation rel, HeapTuple old, const Datum *values);
+extern void fencing_update(Relation rel, HeapTuple old, const Datum *values,
+						   const bool *nulls);
 extern void fencing_delete(Relation rel, HeapTuple tuple);
 extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern void fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
@@ -260,6 +308,7 @@ extern void fencing_record_revocation(text *job_key, int64 token, text *reason);
  */
 extern void fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out);
 extern bytea *fencing_make_digest(Jsonb *document, int digest_version);
+extern bytea *fencing_sha256(const char *data, int length);
 extern bool fencing_known_digest_version(int digest_version);
 
 /*
@@ -289,6 +338,12 @@ typedef struct GateKind
 {
 	const char *function;		/* for messages, as "fencing_commit()" */
 
+	/* Numbers are tokens: former epochs and the floor of forgotten jobs count. */
+	bool		tokens;
+
+	/* Every number above the fence may be accepted next. */
+	bool		jumps;
+
 	/* Is it the same scope and number? Both gates are of this kind. */
 	bool		(*same) (const Gate *a, const Gate *b);
 
@@ -305,7 +360,7 @@ typedef struct GateKind
 	bytea	   *(*make_digest) (Gate *gate);
 
 	/* The number is accepted, its statement comes next.  May be NULL. */
-	void		(*accepted) (const Gate *gate);
+	void		(*accepted) (Gate *gate);
 
 	/* Inserts the receipt of gate->answer. */
 	void		(*keep_receipt) (Gate *gate);
@@ -332,7 +387,7 @@ typedef struct GateFence
 {
 	bool		found;
 	HeapTuple	tuple;
-	int64		number;			/* the highest number accepted or issued */
+	int64		number;			/* the highest number accepted or issued; or to come next */
 	int64		purged_through; /* receipts up to here may be gone */
 	bool		external;		/* issued elsewhere: epochs do not apply */
 } GateFence;
@@ -357,7 +412,7 @@ struct Gate
 	GateFence	fence;
 	bytea	   *digest;			/* of the content, by the current version */
 	int64		epoch_start;
-	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid */
+	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid; only of tokens */
 	bool		issued;			/* the number has been given out, as far as we know */
 	Gate	   *outer;			/* the gate whose statement is calling us */
 };
@@ -370,6 +425,7 @@ extern void fencing_gate_answer(Gate *gate, const ErrorData *error,
 								Datum *committed_at, bool *committed_at_null,
 								Datum *error_json, bool *error_null);
 extern void fencing_require_accepted(const Gate *gate);
+extern void fencing_warn_outside_transaction(const Gate *gate, Oid function);
 
 /*
  * fence.c: fences, and what lease.c shares with it
@@ -418,6 +474,14 @@ extern bool fencing_is_live(const FencingJob *job, TimestampTz now);
 extern void fencing_refuse_external(const FencingJob *job);
 extern void fencing_require_absent(FencingJob *job);
 extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
+extern bool fencing_is_current(FencingJob *job, Snapshot snapshot);
+extern FencingOutcome fencing_with_token(FencingJob *job, FencingWork work, void *arg);
+extern void fencing_require_same_fence(const FencingJob *job);
+
+/*
+ * lease.c: leases
+ */
+extern void fencing_take_lease(FencingJob *job);
 
 /*
  * commit.c: the fenced commit
@@ -428,7 +492,52 @@ extern bool fencing_commit_in_progress(const text *job_key);
  * outbox.c: events
  */
 extern bool fencing_outbox_notify;	/* setting */
-extern bool fencing_outbox_purging;
+extern pg_uuid_t *fencing_emit(text *aggregate_type, text *aggregate_id, text *type,
+							   Jsonb *payload);
+extern pg_uuid_t *fencing_new_uuid(void);
+
+/*
+ * publish.c: documents and their revisions
+ */
+typedef struct FencingRevision
+{
+	bool		found;
+	HeapTuple	tuple;
+	Jsonb	   *content;		/* NULL: a deletion */
+	bytea	   *digest;
+	int			digest_version;
+	TimestampTz committed_at;
+} FencingRevision;
+
+extern int64 fencing_latest_version(const text *document_id, Snapshot snapshot);
+extern void fencing_find_revision(Relation revisions, const text *document_id, int64 version,
+								  Snapshot snapshot, FencingRevision *revision);
+pg_noreturn extern void fencing_never_published(const text *document_id, int64 version, int64 latest);
+
+/*
+ * target.c: where documents go
+ */
+typedef struct FencingTarget
+{
+	text	   *document_id;
+	text	   *target_id;
+	bool		found;
+	HeapTuple	tuple;
+	Datum		values[Natts_targets];	/* all columns, for writing it anew */
+	bool		nulls[Natts_targets];
+	int64		desired;		/* 0: the latest */
+	int64		applied;
+	bytea	   *applied_digest; /* NULL: nothing is applied */
+	int64		rejected;
+	bool		diverged;
+} FencingTarget;
+
+extern void fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target);
+extern void fencing_find_target(Relation targets, FencingTarget *target, Snapshot snapshot);
+extern text *fencing_target_job_key(const FencingTarget *target);
+pg_noreturn extern void fencing_never_desired(const FencingTarget *target);
+extern void fencing_set_applied(FencingTarget *target, int64 version, bytea *digest,
+								int digest_version, TimestampTz applied_at);
 
 /*
  * operation.c: operations and the versions of their request schemas

@@ -32,7 +32,11 @@
 #include "access/xact.h"
 #include "fencing.h"
 #include "miscadmin.h"
+#include "nodes/plannodes.h"
+#include "tcop/pquery.h"
+#include "utils/portal.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 static void refuse_reentry(const Gate *gate);
 static void decide(Gate *gate);
@@ -116,6 +120,48 @@ fencing_require_accepted(const Gate *gate)
 				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome))));
 }
 
+/*
+ * The gate alone, as the only command of its transaction, commits a receipt
+ * without a business write.  That is so if there is no transaction block and
+ * the client's command is a plain query that itself calls the function: the
+ * plan then has the function among the objects that it depends on.  A call
+ * from inside another function, or in a query that also writes, may well be
+ * right.  Warns as SET LOCAL does.
+ */
+void
+fencing_warn_outside_transaction(const Gate *gate, Oid function)
+{
+	PlannedStmt *plan;
+	uint32		hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
+	ListCell   *lc;
+
+	/* the statement of another gate is a write beside it */
+	if (in_progress != NULL)
+		return;
+
+	if (IsTransactionBlock() || ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
+		return;
+
+	plan = linitial_node(PlannedStmt, ActivePortal->stmts);
+	if (plan->commandType != CMD_SELECT || plan->hasModifyingCTE)
+		return;
+
+	foreach(lc, plan->invalItems)
+	{
+		PlanInvalItem *item = (PlanInvalItem *) lfirst(lc);
+
+		if (item->cacheId == PROCOID && item->hashValue == hash)
+		{
+			ereport(WARNING,
+					(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+					 errmsg("%s without a statement can only be used in transaction blocks",
+							gate->kind->function),
+					 errdetail("A receipt without a business write will be committed.")));
+			return;
+		}
+	}
+}
+
 /* The gates whose statements are running, innermost first, or NULL. */
 const Gate *
 fencing_gates_in_progress(void)
@@ -149,7 +195,7 @@ decide(Gate *gate)
 	while (!decided)
 	{
 		Snapshot	snapshot = fencing_fresh_snapshot();
-		bool		was_in_epoch = gate->in_epoch;
+		bool		was_in_epoch = gate->in_epoch || !gate->kind->tokens;
 		bool		certain;
 
 		CHECK_FOR_INTERRUPTS();
@@ -264,7 +310,7 @@ judge(Gate *gate)
 	PreventCommandIfReadOnly(gate->kind->function);
 	PreventCommandIfParallelMode(gate->kind->function);
 
-	if (!gate->in_epoch)
+	if (gate->kind->tokens && !gate->in_epoch)
 	{
 		gate->epoch_start = fencing_enter_epoch();
 		gate->in_epoch = true;
@@ -275,17 +321,18 @@ judge(Gate *gate)
 	 * two-phase commit before the epoch ended may still become committed.  Its
 	 * transaction has the fence, or, if it has made the job, the key lock.
 	 */
-	former_epoch = gate->number <= gate->epoch_start && !(fence->found && fence->external);
+	former_epoch = gate->kind->tokens && gate->number <= gate->epoch_start &&
+		!(fence->found && fence->external);
 	gate->issued = true;
 	if (!fence->found)
 	{
 		gate->outcome = FENCING_PRUNED;
-		gate->issued = former_epoch || gate->number <= fencing_floor();
+		gate->issued = former_epoch || (gate->kind->tokens && gate->number <= fencing_floor());
 		certain = !former_epoch;
 	}
 	else if (gate->number < fence->number)
 		gate->outcome = gate->number <= fence->purged_through ? FENCING_PRUNED : FENCING_STALE;
-	else if (gate->number == fence->number)
+	else if (gate->number == fence->number || gate->kind->jumps)
 	{
 		gate->outcome = former_epoch ? FENCING_STALE : FENCING_COMMITTED;
 		certain = false;

@@ -69,30 +69,40 @@ fencing_acquire(PG_FUNCTION_ARGS)
 	job.ttl = fencing_arg_ttl(fcinfo, 2, "ttl");
 
 	fencing_begin_job(&job, "fencing_acquire()");
+	fencing_take_lease(&job);
+	fencing_end_job(&job);
+
+	return lease_answer(fcinfo, &job);
+}
+
+/*
+ * Takes the lease for the owner and ttl of the call: acquired, renewed or held.
+ * fencing_begin_job() has been called.  Never waits.
+ */
+void
+fencing_take_lease(FencingJob *job)
+{
 	do
 	{
 		Snapshot	snapshot = fencing_fresh_snapshot();
 		TimestampTz now;
 
 		CHECK_FOR_INTERRUPTS();
-		job.moved = false;
-		fencing_look_job(&job, snapshot);
+		job->moved = false;
+		fencing_look_job(job, snapshot);
 		now = GetCurrentTimestamp();
-		if (!job.fence.found)
-			acquire_new(&job);
+		if (!job->fence.found)
+			acquire_new(job);
 		else
 		{
-			fencing_refuse_external(&job);
-			if (fencing_is_live(&job, now) && !is_callers(&job))
-				answer_held(&job, now);
+			fencing_refuse_external(job);
+			if (fencing_is_live(job, now) && !is_callers(job))
+				answer_held(job, now);
 			else
-				(void) fencing_subtransaction(acquire_existing, &job, NULL);
+				(void) fencing_subtransaction(acquire_existing, job, NULL);
 		}
 		UnregisterSnapshot(snapshot);
-	} while (job.moved);
-	fencing_end_job(&job);
-
-	return lease_answer(fcinfo, &job);
+	} while (job->moved);
 }
 
 /*
@@ -378,7 +388,7 @@ write_lease(FencingJob *job, int64 token, TimestampTz until)
 	values[Anum_leases_token - 1] = Int64GetDatum(token);
 	values[Anum_leases_lease_until - 1] = TimestampTzGetDatum(until);
 	if (job->lease.found)
-		fencing_update(job->leases, job->lease.tuple, values);
+		fencing_update(job->leases, job->lease.tuple, values, nulls);
 	else
 		fencing_insert(job->leases, values, nulls);
 

@@ -88,6 +88,8 @@ PG_FUNCTION_INFO_V1(fencing_once_respond);
 
 static const GateKind once_kind = {
 	.function = "fencing_once()",
+	.tokens = false,
+	.jumps = false,
 	.same = same_once,
 	.find_receipt = find_record,
 	.find_fence = NULL,
@@ -421,8 +423,9 @@ fencing_once_respond(PG_FUNCTION_ARGS)
 
 	heap_deform_tuple(row, RelationGetDescr(records), values, nulls);
 	values[Anum_records_result - 1] = PG_GETARG_DATUM(3);
+	nulls[Anum_records_result - 1] = false;
 	values[Anum_records_responded - 1] = BoolGetDatum(true);
-	fencing_update(records, row, values);
+	fencing_update(records, row, values, nulls);
 	table_close(records, NoLock);
 	PG_RETURN_VOID();
 }

@@ -112,7 +112,7 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 	else
 	{
 		fencing_require_visible(operations, row);
-		fencing_update(operations, row, values);
+		fencing_update(operations, row, values, nulls);
 	}
 	table_close(operations, NoLock);
 	PG_RETURN_VOID();
@@ -204,7 +204,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 		values[Anum_request_schemas_retired_by - 1] =
 			FullTransactionIdGetDatum(GetTopFullTransactionId());
 		CacheInvalidateRelcache(schemas);
-		fencing_update(schemas, row, values);
+		fencing_update(schemas, row, values, nulls);
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(schemas, NoLock);

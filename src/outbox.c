@@ -31,7 +31,6 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
-#include "commands/trigger.h"
 #include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -63,16 +62,12 @@ typedef struct AckCounts
 } AckCounts;
 
 static text *make_aggregate_key(const text *type, const text *id);
-static pg_uuid_t *make_event_id(void);
 static void begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function);
-static bool is_current(RelayCall *call, Snapshot snapshot);
-static FencingOutcome with_fence(RelayCall *call, FencingWork work);
 static void count_for_ack(RelayCall *call, AckCounts *counts);
 static void count_afresh(const char *query, Oid *argtypes, Datum *args, int nargs,
 						 int64 *counts, int ncounts);
 static bool ack_locked(void *arg);
 static bool park_locked(void *arg);
-static void check_same_fence(RelayCall *call);
 static void compact(RelayCall *call);
 static void require_subscribed(RelayCall *call, bool lock);
 static void make_mark(Datum *no, Datum *xid);
@@ -85,12 +80,8 @@ PG_FUNCTION_INFO_V1(fencing_outbox_unsubscribe);
 PG_FUNCTION_INFO_V1(fencing_outbox_read);
 PG_FUNCTION_INFO_V1(fencing_outbox_ack);
 PG_FUNCTION_INFO_V1(fencing_outbox_park);
-PG_FUNCTION_INFO_V1(fencing_outbox_immutable);
 
 bool		fencing_outbox_notify;
-
-/* Only retention.c sets this, while it deletes. */
-bool		fencing_outbox_purging = false;
 
 /*
  * fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
@@ -99,20 +90,27 @@ bool		fencing_outbox_purging = false;
 Datum
 fencing_outbox_emit(PG_FUNCTION_ARGS)
 {
+	text	   *aggregate_type = fencing_arg_key(fcinfo, 0, "aggregate_type");
+	text	   *aggregate_id = fencing_arg_key(fcinfo, 1, "aggregate_id");
+	text	   *type = fencing_arg_key(fcinfo, 2, "type");
+
+	fencing_refuse_null(fcinfo, 3, "payload");
+	PreventCommandIfReadOnly("fencing_outbox_emit()");
+	PreventCommandIfParallelMode("fencing_outbox_emit()");
+	PG_RETURN_UUID_P(fencing_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
+}
+
+/* Writes an event in this transaction and returns its id. */
+pg_uuid_t *
+fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload)
+{
 	static const char query[] =
 		"INSERT INTO fencing.outbox"
 		" (id, aggregatetype, aggregateid, type, payload, created_at, era, xid)"
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, pg_catalog.pg_current_xact_id())";
 	Oid			argtypes[] = {UUIDOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, TIMESTAMPTZOID, INT8OID};
-	text	   *aggregate_type = fencing_arg_key(fcinfo, 0, "aggregate_type");
-	text	   *aggregate_id = fencing_arg_key(fcinfo, 1, "aggregate_id");
-	text	   *type = fencing_arg_key(fcinfo, 2, "type");
-	pg_uuid_t  *id;
+	pg_uuid_t  *id = fencing_new_uuid();
 	Datum		args[lengthof(argtypes)];
-
-	fencing_refuse_null(fcinfo, 3, "payload");
-	PreventCommandIfReadOnly("fencing_outbox_emit()");
-	PreventCommandIfParallelMode("fencing_outbox_emit()");
 
 	(void) fencing_key_lock(make_aggregate_key(aggregate_type, aggregate_id), true);
 	(void) fencing_enter_epoch();
@@ -120,12 +118,11 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 	/* before the number is drawn: see above */
 	(void) GetTopFullTransactionId();
 
-	id = make_event_id();
 	args[0] = UUIDPGetDatum(id);
 	args[1] = PointerGetDatum(aggregate_type);
 	args[2] = PointerGetDatum(aggregate_id);
 	args[3] = PointerGetDatum(type);
-	args[4] = PG_GETARG_DATUM(3);
+	args[4] = JsonbPGetDatum(payload);
 	args[5] = TimestampTzGetDatum(GetCurrentTimestamp());
 	args[6] = Int64GetDatum(fencing_current_epoch());
 	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
@@ -133,7 +130,7 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 	ForceSyncCommit();
 	if (fencing_outbox_notify)
 		Async_Notify(CHANNEL, "");
-	PG_RETURN_UUID_P(id);
+	return id;
 }
 
 /* Both with their lengths, so that no two aggregates have one key. */
@@ -145,8 +142,8 @@ make_aggregate_key(const text *type, const text *id)
 }
 
 /* A random UUID (RFC 4122, version 4). */
-static pg_uuid_t *
-make_event_id(void)
+pg_uuid_t *
+fencing_new_uuid(void)
 {
 	pg_uuid_t  *id = (pg_uuid_t *) palloc(sizeof(pg_uuid_t));
 
@@ -280,7 +277,7 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 
 	begin_relay(&call, fcinfo, "fencing_outbox_read()");
 	snapshot = fencing_fresh_snapshot();
-	current = is_current(&call, snapshot);
+	current = fencing_is_current(&call.job, snapshot);
 	UnregisterSnapshot(snapshot);
 	fencing_end_job(&call.job);
 
@@ -341,7 +338,7 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 				 errmsg("ids must not contain nulls")));
 
 	begin_relay(&call, fcinfo, "fencing_outbox_ack()");
-	outcome = with_fence(&call, ack_locked);
+	outcome = fencing_with_token(&call.job, ack_locked, &call);
 	if (outcome == FENCING_STALE)
 	{
 		AckCounts	counts;
@@ -424,7 +421,7 @@ ack_locked(void *arg)
 		TimestampTzGetDatum(GetCurrentTimestamp())};
 	AckCounts	counts;
 
-	check_same_fence(call);
+	fencing_require_same_fence(&call->job);
 	require_subscribed(call, true);
 	count_for_ack(call, &counts);
 	if (counts.known == counts.given && counts.pending == 0)
@@ -501,7 +498,7 @@ fencing_outbox_park(PG_FUNCTION_ARGS)
 	call.reason = PG_ARGISNULL(3) ? NULL : fencing_arg_reason(fcinfo, 3, "reason");
 
 	begin_relay(&call, fcinfo, "fencing_outbox_park()");
-	return fencing_answer(fcinfo, with_fence(&call, park_locked), NULL, NULL);
+	return fencing_answer(fcinfo, fencing_with_token(&call.job, park_locked, &call), NULL, NULL);
 }
 
 static bool
@@ -524,7 +521,7 @@ park_locked(void *arg)
 		PointerGetDatum(call->reason)};
 	int64		pending;
 
-	check_same_fence(call);
+	fencing_require_same_fence(&call->job);
 	require_subscribed(call, true);
 	count_afresh(pending_query, argtypes, args, 2, &pending, 1);
 	if (pending == 0)
@@ -574,89 +571,4 @@ require_subscribed(RelayCall *call, bool lock)
 				 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(call->job.job_key)),
 				 errhint("Call fencing_outbox_subscribe() first.")));
 	call->after_no = counts[1];
-}
-
-/* Whether the token is the consumer's, as the snapshot sees it, without a lock. */
-static bool
-is_current(RelayCall *call, Snapshot snapshot)
-{
-	FencingJob *job = &call->job;
-	bool		former_epoch;
-
-	fencing_look_job(job, snapshot);
-	former_epoch = job->token <= job->epoch_start && !(job->fence.found && job->fence.external);
-	if (job->fence.found ? job->token > job->fence.number && !former_epoch :
-		!former_epoch && job->token > fencing_floor())
-		ereport(ERROR,
-				(errcode(ERRCODE_FENCING_NEVER_ISSUED),
-				 errmsg("token %lld of job \"%s\" was never issued here",
-						(long long) job->token, text_to_cstring(job->job_key))));
-	return job->fence.found && job->token == job->fence.number && !former_epoch;
-}
-
-/*
- * Calls work with the fence of the consumer locked, as a commit has it, if the
- * token is current.
- */
-static FencingOutcome
-with_fence(RelayCall *call, FencingWork work)
-{
-	FencingJob *job = &call->job;
-
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		job->moved = false;
-		job->outcome = FENCING_STALE;
-		if (is_current(call, snapshot))
-			job->moved = !fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
-												work, call);
-		UnregisterSnapshot(snapshot);
-	} while (job->moved);
-	if (job->outcome == FENCING_STALE)
-		check_same_fence(call);
-	fencing_end_job(job);
-	return job->outcome;
-}
-
-/*
- * Under REPEATABLE READ and SERIALIZABLE the transaction must have seen the same
- * token as current.
- */
-static void
-check_same_fence(RelayCall *call)
-{
-	Snapshot	snapshot;
-	GateFence	fence;
-
-	if (!IsolationUsesXactSnapshot())
-		return;
-	snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	fencing_find_fence(call->job.fences, call->job.job_key, snapshot, &fence);
-	UnregisterSnapshot(snapshot);
-	if (fence.found != call->job.fence.found ||
-		(fence.found && fence.number != call->job.fence.number))
-		fencing_serialization_failure();
-}
-
-/*
- * fencing_outbox_immutable() → trigger: raises 42501.
- */
-Datum
-fencing_outbox_immutable(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigger = (TriggerData *) fcinfo->context;
-
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function must be called as a trigger")));
-	if (!fencing_outbox_purging)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("events are immutable"),
-				 errhint("Call fencing_purge() for those that are old enough to go.")));
-	return PointerGetDatum(trigger->tg_trigtuple);
 }

@@ -21,12 +21,14 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
+#include "utils/rel.h"
 
 /*
  * What can be purged.  Each query takes $1, a time before which things are old
@@ -156,6 +158,10 @@ static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
 static int64 run_purge(const Purge *purge, TimestampTz before, int max_rows);
 
 PG_FUNCTION_INFO_V1(fencing_purge);
+PG_FUNCTION_INFO_V1(fencing_immutable);
+
+/* The trigger of the outbox lets a purge pass. */
+static bool purging = false;
 
 /*
  * fencing_purge(kind text, older_than interval, max_rows int)
@@ -220,15 +226,14 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows)
 	Datum		args[] = {TimestampTzGetDatum(before), Int32GetDatum(max_rows)};
 	int64		purged;
 
-	/* the trigger of the outbox lets us pass */
-	fencing_outbox_purging = true;
+	purging = true;
 	PG_TRY();
 	{
 		fencing_execute_as_owner(purge->query, lengthof(args), argtypes, args, NULL, NULL, 1, &purged);
 	}
 	PG_FINALLY();
 	{
-		fencing_outbox_purging = false;
+		purging = false;
 	}
 	PG_END_TRY();
 
@@ -243,7 +248,6 @@ static void
 purge_schemas(void)
 {
 	Oid			relid = fencing_table_oid(FENCING_REQUEST_SCHEMAS);
-
 	int64		count;
 
 	fencing_execute_as_owner(schemas_to_go_query, 0, NULL, NULL, NULL, NULL, 1, &count);
@@ -251,4 +255,30 @@ purge_schemas(void)
 		return;
 	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, NULL, NULL, NULL);
 	CacheInvalidateRelcacheByRelid(relid);
+}
+
+/*
+ * fencing_immutable() → trigger: raises 42501.
+ */
+Datum
+fencing_immutable(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function must be called as a trigger")));
+	if (!purging)
+	{
+		bool		event = RelationGetRelid(trigger->tg_relation) ==
+			fencing_table_oid(FENCING_OUTBOX);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 event ? errmsg("events are immutable") : errmsg("revisions are immutable"),
+				 event ? errhint("Call fencing_purge() for those that are old enough to go.") :
+				 errhint("Publish another version.")));
+	}
+	return PointerGetDatum(trigger->tg_trigtuple);
 }

@@ -113,7 +113,10 @@ static const char *const table_names[FENCING_NTABLES] = {
 	[FENCING_OPERATIONS] = "operations",
 	[FENCING_REQUEST_SCHEMAS] = "request_schemas",
 	[FENCING_RECORDS] = "records",
-	[FENCING_OUTBOX] = "outbox"
+	[FENCING_OUTBOX] = "outbox",
+	[FENCING_DOCUMENTS] = "documents",
+	[FENCING_REVISIONS] = "revisions",
+	[FENCING_TARGETS] = "targets"
 };
 
 /* Valid until a schema is made or dropped: the tables go only with theirs. */
@@ -537,14 +540,14 @@ fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 }
 
 /*
- * Writes a row anew, none of whose columns is NULL.  The caller has locked
- * this version, so it is the latest one.
+ * Writes a row anew.  The caller has locked this version, so it is the latest
+ * one.
  */
 void
-fencing_update(Relation rel, HeapTuple old, const Datum *values)
+fencing_update(Relation rel, HeapTuple old, const Datum *values, const bool *nulls)
 {
-	bool		nulls[MaxHeapAttributeNumber] = {false};
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values), nulls);
+	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values),
+										unconstify(bool *, nulls));
 	CatalogIndexState indexes = open_indexes(rel);
 
 	CatalogTupleUpdateWithInfo(rel, &old->t_self, tuple, indexes);

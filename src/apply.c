@@ -1,0 +1,311 @@
+/*-------------------------------------------------------------------------
+ *
+ * apply.c
+ *	  Applying to a target in this database: (document and target, version) and
+ *	  digest through the gate.
+ *
+ * The fence is the version that the target has, in fencing.targets; any higher
+ * one may be applied, those between are superseded.  Only the last receipt is
+ * kept, in the same row: so a version that was applied once and passed since is
+ * stale as well.
+ *
+ * If the version is published here, its revision must have the digest; else its
+ * content must be given.  Revisions are immutable, so it does not matter when
+ * they are read.
+ *
+ * Locks: the row in fencing.targets.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fencing.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define NARGS	5
+
+typedef struct ApplyGate
+{
+	Gate		gate;			/* first, so that the one is the other */
+	FencingTarget target;		/* as seen last */
+	bytea	   *digest;
+	Jsonb	   *content;		/* NULL: not given */
+	Relation	revisions;
+	FencingStatement statement;
+	Datum		args[NARGS];
+	char		nulls[NARGS + 1];
+} ApplyGate;
+
+typedef struct ApplyCall
+{
+	FunctionCallInfo fcinfo;
+	ApplyGate	apply;
+} ApplyCall;
+
+static bool attempt(void *arg);
+static bool same_apply(const Gate *a, const Gate *b);
+static void find_applied(Gate *gate, Snapshot snapshot);
+static void find_watermark(Gate *gate, Snapshot snapshot);
+static bytea *given_digest(Gate *gate);
+static void apply_accepted(Gate *gate);
+static void keep_applied(Gate *gate);
+static void target_never_desired(const Gate *gate);
+static char *describe_apply(const Gate *gate);
+
+PG_FUNCTION_INFO_V1(fencing_apply);
+
+static const GateKind apply_kind = {
+	.function = "fencing_apply()",
+	.tokens = false,
+	.jumps = true,
+	.same = same_apply,
+	.find_receipt = find_applied,
+	.find_fence = find_watermark,
+	.make_digest = given_digest,
+	.accepted = apply_accepted,
+	.keep_receipt = keep_applied,
+	.never_issued = target_never_desired,
+	.describe = describe_apply
+};
+
+/* $1 document_id, $2 target_id, $3 version, $4 digest, $5 content */
+static const Oid statement_argtypes[NARGS] = {TEXTOID, TEXTOID, INT8OID, BYTEAOID, JSONBOID};
+
+/*
+ * fencing_apply(document_id text, target_id text, version bigint, digest bytea,
+ *				 content jsonb, statement text, report_errors boolean, strict boolean)
+ *	→ outcome, result jsonb, applied_version bigint, applied_digest bytea, error jsonb
+ */
+Datum
+fencing_apply(PG_FUNCTION_ARGS)
+{
+	bool		report_errors = fencing_arg_bool(fcinfo, 6, "report_errors");
+	bool		strict = fencing_arg_bool(fcinfo, 7, "strict");
+	ApplyCall	call = {.fcinfo = fcinfo};
+	ApplyGate  *apply = &call.apply;
+	Gate	   *gate = &apply->gate;
+	ErrorData  *error;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, true, true, true};
+	Datum		committed_at;
+	bool		committed_at_null;
+
+	fencing_check_options(report_errors, strict);
+	gate->kind = &apply_kind;
+	(void) fencing_attempt(attempt, &call, report_errors, &error);
+
+	fencing_gate_answer(gate, error, &values[0], &nulls[0], &committed_at, &committed_at_null,
+						&values[3], &nulls[3]);
+	if (gate->outcome == FENCING_COMMITTED)
+	{
+		values[1] = Int64GetDatum(gate->number);
+		values[2] = PointerGetDatum(apply->digest);
+		nulls[1] = nulls[2] = false;
+	}
+	else if (apply->target.found)
+	{
+		values[1] = Int64GetDatum(apply->target.applied);
+		values[2] = PointerGetDatum(apply->target.applied_digest);
+		nulls[1] = false;
+		nulls[2] = apply->target.applied_digest == NULL;
+	}
+
+	if (strict)
+		fencing_require_accepted(gate);
+	if (gate->outcome == FENCING_COMMITTED && gate->statement == NULL)
+		fencing_warn_outside_transaction(gate, fcinfo->flinfo->fn_oid);
+	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+}
+
+/*
+ * Reads the arguments and passes the gate.  Returns whether the version was
+ * applied: if not, nothing is worth keeping.
+ */
+static bool
+attempt(void *arg)
+{
+	ApplyCall  *call = (ApplyCall *) arg;
+	FunctionCallInfo fcinfo = call->fcinfo;
+	ApplyGate  *apply = &call->apply;
+	Gate	   *gate = &apply->gate;
+	LOCKMODE	unlock;
+
+	fencing_arg_target(fcinfo, &apply->target);
+	gate->number = fencing_arg_token(fcinfo, 2, "version");
+	fencing_refuse_null(fcinfo, 3, "digest");
+	apply->digest = PG_GETARG_BYTEA_P(3);
+	apply->content = PG_ARGISNULL(4) ? NULL : PG_GETARG_JSONB_P(4);
+
+	if (PG_ARGISNULL(5))
+		gate->statement = NULL;
+	else
+	{
+		apply->args[0] = PointerGetDatum(apply->target.document_id);
+		apply->args[1] = PointerGetDatum(apply->target.target_id);
+		apply->args[2] = Int64GetDatum(gate->number);
+		apply->args[3] = PointerGetDatum(apply->digest);
+		apply->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(5));
+		apply->statement.nargs = NARGS;
+		apply->statement.argtypes = statement_argtypes;
+		apply->statement.args = apply->args;
+		apply->statement.nulls = apply->nulls;
+		gate->statement = &apply->statement;
+	}
+
+	if (apply->content != NULL &&
+		!fencing_same_text(apply->digest,
+						   fencing_make_digest(apply->content, FENCING_DIGEST_VERSION)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("content does not match digest"),
+				 errdetail("The digest must be the one that fencing_digest() gives.")));
+
+	gate->fence_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+	apply->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	fencing_gate(gate);
+	unlock = gate->outcome == FENCING_COMMITTED ? NoLock : RowExclusiveLock;
+	table_close(apply->revisions, AccessShareLock);
+	table_close(gate->fence_rel, unlock);
+	return gate->outcome == FENCING_COMMITTED;
+}
+
+static bool
+same_apply(const Gate *a, const Gate *b)
+{
+	const FencingTarget *ta = &((const ApplyGate *) a)->target;
+	const FencingTarget *tb = &((const ApplyGate *) b)->target;
+
+	return fencing_same_text(ta->document_id, tb->document_id) &&
+		fencing_same_text(ta->target_id, tb->target_id);
+}
+
+/*
+ * The receipt of the applied version.  A higher version that is published here
+ * with another digest is in conflict with its revision.
+ */
+static void
+find_applied(Gate *gate, Snapshot snapshot)
+{
+	ApplyGate  *apply = (ApplyGate *) gate;
+	FencingTarget *target = &apply->target;
+	GateReceipt *receipt = &gate->receipt;
+	FencingRevision revision;
+
+	receipt->found = false;
+	receipt->purged = false;
+	receipt->result_null = true;
+
+	fencing_find_target(gate->fence_rel, target, snapshot);
+	if (!target->found)
+		return;
+	if (target->applied == gate->number)
+	{
+		receipt->found = true;
+		receipt->digest = target->applied_digest;
+		receipt->digest_version =
+			DatumGetInt32(target->values[Anum_targets_applied_digest_version - 1]);
+		receipt->result_null = target->nulls[Anum_targets_result - 1];
+		if (!receipt->result_null)
+			receipt->result = JsonbPGetDatum(DatumGetJsonbP(target->values[Anum_targets_result - 1]));
+		receipt->committed_at = DatumGetTimestampTz(target->values[Anum_targets_applied_at - 1]);
+	}
+	else if (target->applied < gate->number)
+	{
+		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
+							  &revision);
+		if (revision.found && !fencing_same_text(revision.digest, apply->digest))
+		{
+			receipt->found = true;
+			receipt->digest = revision.digest;
+			receipt->digest_version = revision.digest_version;
+			receipt->committed_at = revision.committed_at;
+		}
+	}
+}
+
+static void
+find_watermark(Gate *gate, Snapshot snapshot)
+{
+	FencingTarget *target = &((ApplyGate *) gate)->target;
+
+	fencing_find_target(gate->fence_rel, target, snapshot);
+	gate->fence.found = target->found;
+	gate->fence.tuple = target->tuple;
+	gate->fence.number = target->applied;
+	gate->fence.purged_through = 0;
+	gate->fence.external = true;
+}
+
+static bytea *
+given_digest(Gate *gate)
+{
+	return ((ApplyGate *) gate)->digest;
+}
+
+/*
+ * Finds the content if it was not given.  The pass for protected tables is that
+ * of the target's job.
+ */
+static void
+apply_accepted(Gate *gate)
+{
+	ApplyGate  *apply = (ApplyGate *) gate;
+	FencingTarget *target = &apply->target;
+	Jsonb	   *content = apply->content;
+
+	if (content == NULL &&
+		!fencing_same_text(apply->digest, fencing_make_digest(NULL, FENCING_DIGEST_VERSION)))
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+		FencingRevision revision;
+
+		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
+							  &revision);
+		if (!revision.found)
+			fencing_never_published(target->document_id, gate->number,
+									fencing_latest_version(target->document_id, snapshot));
+		content = revision.content;
+		UnregisterSnapshot(snapshot);
+	}
+	apply->args[4] = content == NULL ? (Datum) 0 : JsonbPGetDatum(content);
+	strcpy(apply->nulls, content == NULL ? "    n" : "     ");
+
+	fencing_give_pass(fencing_target_job_key(target));
+}
+
+static void
+keep_applied(Gate *gate)
+{
+	ApplyGate  *apply = (ApplyGate *) gate;
+	FencingTarget *target = &apply->target;
+
+	fencing_require_visible(gate->fence_rel, target->tuple);
+	fencing_set_applied(target, gate->number, apply->digest, FENCING_DIGEST_VERSION,
+						gate->committed_at);
+	target->values[Anum_targets_result - 1] = gate->result;
+	target->nulls[Anum_targets_result - 1] = gate->result_null;
+	fencing_update(gate->fence_rel, target->tuple, target->values, target->nulls);
+}
+
+static void
+target_never_desired(const Gate *gate)
+{
+	fencing_never_desired(&((const ApplyGate *) gate)->target);
+}
+
+static char *
+describe_apply(const Gate *gate)
+{
+	const FencingTarget *target = &((const ApplyGate *) gate)->target;
+
+	return psprintf("version %lld of document \"%s\" for target \"%s\"", (long long) gate->number,
+					text_to_cstring(target->document_id), text_to_cstring(target->target_id));
+}

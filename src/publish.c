@@ -1,0 +1,578 @@
+/*-------------------------------------------------------------------------
+ *
+ * publish.c
+ *	  Publishing: (document, version) and content through the gate.
+ *
+ * A version is made above the one that its publisher has seen, so two who
+ * started from the same cannot both succeed.  The row of fencing.documents is
+ * the fence: the number that may come next is one above the latest version.
+ * The revisions are the receipts; they are immutable and never go, so every
+ * attempt at a version that exists is replayed or in conflict.
+ *
+ * A new document has no row to lock.  Its version 1 is a slot, taken once under
+ * a key lock, as the keys of once.c are.
+ *
+ * A deletion is a version without content, and has the digest of the empty text.
+ *
+ * Each version is an event of the outbox, in the same transaction.
+ *
+ * Locks: the row in fencing.documents, or for version 1 the key lock of the
+ * document; then the key lock of the event's aggregate.
+ *
+ * Copyright (c) 2026, the fencing authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fencing.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define AGGREGATE_TYPE		"document"
+
+typedef struct PublishGate
+{
+	Gate		gate;			/* first, so that the one is the other */
+	text	   *document_id;
+	int64		expected_version;
+	const char *kind;			/* publish, rollback, delete or force */
+	Jsonb	   *content;		/* NULL: a deletion */
+	int64		source_version; /* 0: none */
+	text	   *note;			/* NULL: none */
+	Relation	revisions;
+} PublishGate;
+
+static void begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind);
+static void arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
+static void arg_note(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
+static void run_publish(PublishGate *publish);
+static Datum publish_answer(FunctionCallInfo fcinfo, PublishGate *publish);
+static Jsonb *source_content(const text *document_id, int64 version);
+static bool same_publish(const Gate *a, const Gate *b);
+static void find_published(Gate *gate, Snapshot snapshot);
+static void find_document(Gate *gate, Snapshot snapshot);
+static bytea *make_content_digest(Gate *gate);
+static void keep_revision(Gate *gate);
+static void version_never_published(const Gate *gate);
+static char *describe_publish(const Gate *gate);
+static void emit_event(PublishGate *publish, pg_uuid_t *revision);
+static void copy_payload(SPITupleTable *rows, uint64 count, void *arg);
+static void put_revision(SPITupleTable *rows, uint64 count, void *arg);
+
+PG_FUNCTION_INFO_V1(fencing_publish);
+PG_FUNCTION_INFO_V1(fencing_publish_rollback);
+PG_FUNCTION_INFO_V1(fencing_publish_delete);
+PG_FUNCTION_INFO_V1(fencing_publish_force);
+PG_FUNCTION_INFO_V1(fencing_publish_current);
+PG_FUNCTION_INFO_V1(fencing_publish_revision);
+
+/* a version above another */
+static const GateKind publish_kind = {
+	.function = "fencing_publish()",
+	.tokens = false,
+	.jumps = false,
+	.same = same_publish,
+	.find_receipt = find_published,
+	.find_fence = find_document,
+	.make_digest = make_content_digest,
+	.accepted = NULL,
+	.keep_receipt = keep_revision,
+	.never_issued = version_never_published,
+	.describe = describe_publish
+};
+
+/* the first one */
+static const GateKind create_kind = {
+	.function = "fencing_publish()",
+	.tokens = false,
+	.jumps = false,
+	.same = same_publish,
+	.find_receipt = find_published,
+	.find_fence = NULL,
+	.make_digest = make_content_digest,
+	.accepted = NULL,
+	.keep_receipt = keep_revision,
+	.never_issued = NULL,
+	.describe = describe_publish
+};
+
+/*
+ * fencing_publish(document_id text, expected_version bigint, content jsonb, note text)
+ *	→ outcome, version, digest, digest_version, committed_at, latest_version, latest_digest
+ */
+Datum
+fencing_publish(PG_FUNCTION_ARGS)
+{
+	PublishGate publish = {0};
+
+	begin_publish(&publish, fcinfo, "publish");
+	arg_expected_version(&publish, fcinfo, 1);
+	fencing_refuse_null(fcinfo, 2, "content");
+	publish.content = PG_GETARG_JSONB_P(2);
+	arg_note(&publish, fcinfo, 3);
+
+	run_publish(&publish);
+	return publish_answer(fcinfo, &publish);
+}
+
+/*
+ * fencing_publish_rollback(document_id text, expected_version bigint,
+ *							source_version bigint, note text)
+ *	→ as fencing_publish()
+ */
+Datum
+fencing_publish_rollback(PG_FUNCTION_ARGS)
+{
+	PublishGate publish = {0};
+
+	begin_publish(&publish, fcinfo, "rollback");
+	arg_expected_version(&publish, fcinfo, 1);
+	publish.source_version = fencing_arg_token(fcinfo, 2, "source_version");
+	publish.content = source_content(publish.document_id, publish.source_version);
+	arg_note(&publish, fcinfo, 3);
+
+	run_publish(&publish);
+	return publish_answer(fcinfo, &publish);
+}
+
+/*
+ * fencing_publish_delete(document_id text, expected_version bigint, note text)
+ *	→ as fencing_publish()
+ */
+Datum
+fencing_publish_delete(PG_FUNCTION_ARGS)
+{
+	PublishGate publish = {0};
+
+	begin_publish(&publish, fcinfo, "delete");
+	publish.expected_version = fencing_arg_token(fcinfo, 1, "expected_version");
+	arg_note(&publish, fcinfo, 2);
+
+	run_publish(&publish);
+	return publish_answer(fcinfo, &publish);
+}
+
+/*
+ * fencing_publish_force(document_id text, content jsonb, reason text)
+ *	→ as fencing_publish()
+ *
+ * Expects the version that it finds, until nobody comes between.
+ */
+Datum
+fencing_publish_force(PG_FUNCTION_ARGS)
+{
+	PublishGate publish = {0};
+
+	begin_publish(&publish, fcinfo, "force");
+	fencing_refuse_null(fcinfo, 1, "content");
+	publish.content = PG_GETARG_JSONB_P(1);
+	publish.note = fencing_arg_reason(fcinfo, 2, "reason");
+	PreventCommandIfReadOnly("fencing_publish_force()");
+	PreventCommandIfParallelMode("fencing_publish_force()");
+
+	do
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
+		CHECK_FOR_INTERRUPTS();
+		publish.expected_version = fencing_latest_version(publish.document_id, snapshot);
+		UnregisterSnapshot(snapshot);
+		run_publish(&publish);
+	} while (publish.gate.outcome != FENCING_COMMITTED);
+	return publish_answer(fcinfo, &publish);
+}
+
+static void
+begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind)
+{
+	publish->document_id = fencing_arg_key(fcinfo, 0, "document_id");
+	publish->kind = kind;
+}
+
+/* The version that the publisher has seen, 0 for none.  Raises 22004, 22023. */
+static void
+arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
+{
+	fencing_refuse_null(fcinfo, argno, "expected_version");
+	publish->expected_version = PG_GETARG_INT64(argno);
+	if (publish->expected_version < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("expected_version must not be negative")));
+}
+
+static void
+arg_note(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
+{
+	publish->note = PG_ARGISNULL(argno) ? NULL : PG_GETARG_TEXT_PP(argno);
+}
+
+/* Passes the gate. */
+static void
+run_publish(PublishGate *publish)
+{
+	Gate	   *gate = &publish->gate;
+	LOCKMODE	unlock;
+
+	/* nothing is above the highest number, so it is as good as too high */
+	gate->number = publish->expected_version;
+	if (gate->number < PG_INT64_MAX)
+		gate->number++;
+	gate->kind = publish->expected_version == 0 ? &create_kind : &publish_kind;
+	gate->slot_key = cstring_to_text(psprintf("document/%s", text_to_cstring(publish->document_id)));
+
+	/* before any lock, because it may take long */
+	gate->digest = fencing_make_digest(publish->content, FENCING_DIGEST_VERSION);
+
+	gate->fence_rel = fencing_open(FENCING_DOCUMENTS, RowExclusiveLock);
+	publish->revisions = fencing_open(FENCING_REVISIONS, RowExclusiveLock);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		fencing_gate(gate);
+	} while (gate->outcome == FENCING_AGAIN);
+	unlock = gate->outcome == FENCING_COMMITTED ? NoLock : RowExclusiveLock;
+	table_close(publish->revisions, unlock);
+	table_close(gate->fence_rel, unlock);
+}
+
+/* With where the document is now, in the same view of things. */
+static Datum
+publish_answer(FunctionCallInfo fcinfo, PublishGate *publish)
+{
+	Gate	   *gate = &publish->gate;
+	Relation	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	Snapshot	snapshot = IsolationUsesXactSnapshot() ?
+		RegisterSnapshot(GetTransactionSnapshot()) : fencing_fresh_snapshot();
+	int64		latest = gate->outcome == FENCING_COMMITTED ? gate->number :
+		fencing_latest_version(publish->document_id, snapshot);
+	Datum		values[6] = {0};
+	bool		nulls[6] = {true, true, true, true, true, true};
+	FencingRevision revision;
+
+	if (gate->outcome == FENCING_COMMITTED || gate->outcome == FENCING_REPLAYED)
+	{
+		values[0] = Int64GetDatum(gate->number);
+		values[1] = PointerGetDatum(gate->outcome == FENCING_COMMITTED ? gate->digest :
+									gate->receipt.digest);
+		values[2] = Int32GetDatum(gate->outcome == FENCING_COMMITTED ? FENCING_DIGEST_VERSION :
+								  gate->receipt.digest_version);
+		nulls[0] = nulls[1] = nulls[2] = false;
+	}
+	if (gate->outcome != FENCING_STALE)
+	{
+		values[3] = TimestampTzGetDatum(gate->committed_at);
+		nulls[3] = false;
+	}
+	fencing_find_revision(revisions, publish->document_id, latest, snapshot, &revision);
+	if (gate->outcome == FENCING_COMMITTED || revision.found)
+	{
+		values[4] = Int64GetDatum(latest);
+		values[5] = PointerGetDatum(gate->outcome == FENCING_COMMITTED ? gate->digest :
+									revision.digest);
+		nulls[4] = nulls[5] = false;
+	}
+	UnregisterSnapshot(snapshot);
+	table_close(revisions, gate->outcome == FENCING_COMMITTED ? NoLock : AccessShareLock);
+	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+}
+
+/* What a rollback publishes again.  Raises LF001, 22023. */
+static Jsonb *
+source_content(const text *document_id, int64 version)
+{
+	Relation	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	Snapshot	snapshot = fencing_fresh_snapshot();
+	FencingRevision source;
+
+	fencing_find_revision(revisions, document_id, version, snapshot, &source);
+	if (!source.found)
+		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot));
+	if (source.content == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("version %lld of document \"%s\" is a deletion", (long long) version,
+						text_to_cstring(document_id)),
+				 errhint("Call fencing_publish_delete() to delete it again.")));
+	UnregisterSnapshot(snapshot);
+	table_close(revisions, AccessShareLock);
+	return source.content;
+}
+
+/* The latest version of a document as the snapshot sees it, 0 if there is none. */
+int64
+fencing_latest_version(const text *document_id, Snapshot snapshot)
+{
+	Relation	documents = fencing_open(FENCING_DOCUMENTS, AccessShareLock);
+	Datum		key = PointerGetDatum(document_id);
+	HeapTuple	row = fencing_find(documents, 1, &key, snapshot);
+	int64		version = 0;
+
+	if (row != NULL)
+		version = DatumGetInt64(fencing_get(documents, row, Anum_documents_version));
+	table_close(documents, AccessShareLock);
+	return version;
+}
+
+/* Fills revision; found or not, as the snapshot sees it. */
+void
+fencing_find_revision(Relation revisions, const text *document_id, int64 version,
+					  Snapshot snapshot, FencingRevision *revision)
+{
+	Datum		key[2] = {PointerGetDatum(document_id), Int64GetDatum(version)};
+	HeapTuple	row = fencing_find(revisions, 2, key, snapshot);
+	Datum		content;
+	bool		isnull;
+
+	revision->found = row != NULL;
+	revision->tuple = row;
+	if (row == NULL)
+		return;
+	content = heap_getattr(row, Anum_revisions_content, RelationGetDescr(revisions), &isnull);
+	revision->content = isnull ? NULL : DatumGetJsonbPCopy(content);
+	revision->digest = DatumGetByteaP(fencing_get(revisions, row, Anum_revisions_digest));
+	revision->digest_version = DatumGetInt32(fencing_get(revisions, row,
+														 Anum_revisions_digest_version));
+	revision->committed_at = DatumGetTimestampTz(fencing_get(revisions, row,
+															 Anum_revisions_committed_at));
+}
+
+/* Raises LF001; latest is 0 if there is no such document. */
+void
+fencing_never_published(const text *document_id, int64 version, int64 latest)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
+			 errmsg("version %lld of document \"%s\" was never published here", (long long) version,
+					text_to_cstring(document_id)),
+			 latest > 0 ?
+			 errdetail("The latest version is %lld.", (long long) latest) :
+			 errdetail("There is no such document.")));
+}
+
+static bool
+same_publish(const Gate *a, const Gate *b)
+{
+	return a->number == b->number &&
+		fencing_same_text(((const PublishGate *) a)->document_id,
+						  ((const PublishGate *) b)->document_id);
+}
+
+static void
+find_published(Gate *gate, Snapshot snapshot)
+{
+	PublishGate *publish = (PublishGate *) gate;
+	FencingRevision revision;
+
+	fencing_find_revision(publish->revisions, publish->document_id, gate->number, snapshot,
+						  &revision);
+	gate->receipt.found = revision.found;
+	if (!revision.found)
+		return;
+	gate->receipt.purged = false;
+	gate->receipt.digest = revision.digest;
+	gate->receipt.digest_version = revision.digest_version;
+	gate->receipt.result_null = true;
+	gate->receipt.committed_at = revision.committed_at;
+}
+
+/* The fence is the version to come, which is the only one that is accepted. */
+static void
+find_document(Gate *gate, Snapshot snapshot)
+{
+	GateFence  *fence = &gate->fence;
+	Datum		key = PointerGetDatum(((PublishGate *) gate)->document_id);
+
+	fence->tuple = fencing_find(gate->fence_rel, 1, &key, snapshot);
+	fence->found = fence->tuple != NULL;
+	if (!fence->found)
+		return;
+	fence->number = 1 + DatumGetInt64(fencing_get(gate->fence_rel, fence->tuple,
+												  Anum_documents_version));
+	fence->purged_through = 0;
+	fence->external = true;
+}
+
+static bytea *
+make_content_digest(Gate *gate)
+{
+	if (!gate->receipt.found || gate->receipt.digest_version == FENCING_DIGEST_VERSION)
+		return gate->digest;
+	return fencing_make_digest(((PublishGate *) gate)->content, gate->receipt.digest_version);
+}
+
+/* The revision, the document's new version, and the event. */
+static void
+keep_revision(Gate *gate)
+{
+	PublishGate *publish = (PublishGate *) gate;
+	pg_uuid_t  *uuid = fencing_new_uuid();
+	NameData	actor;
+	Datum		revision[Natts_revisions] = {0};
+	bool		revision_nulls[Natts_revisions] = {false};
+	Datum		document[Natts_documents];
+	bool		document_nulls[Natts_documents] = {false};
+
+	namestrcpy(&actor, GetUserNameFromId(GetSessionUserId(), false));
+	revision[Anum_revisions_document_id - 1] = PointerGetDatum(publish->document_id);
+	revision[Anum_revisions_version - 1] = Int64GetDatum(gate->number);
+	revision[Anum_revisions_revision - 1] = UUIDPGetDatum(uuid);
+	revision[Anum_revisions_source_version - 1] = Int64GetDatum(publish->source_version);
+	revision_nulls[Anum_revisions_source_version - 1] = publish->source_version == 0;
+	revision[Anum_revisions_kind - 1] = CStringGetTextDatum(publish->kind);
+	revision[Anum_revisions_content - 1] = PointerGetDatum(publish->content);
+	revision_nulls[Anum_revisions_content - 1] = publish->content == NULL;
+	revision[Anum_revisions_digest - 1] = PointerGetDatum(gate->digest);
+	revision[Anum_revisions_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
+	revision[Anum_revisions_note - 1] = PointerGetDatum(publish->note);
+	revision_nulls[Anum_revisions_note - 1] = publish->note == NULL;
+	revision[Anum_revisions_actor - 1] = NameGetDatum(&actor);
+	revision[Anum_revisions_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
+	fencing_insert(publish->revisions, revision, revision_nulls);
+
+	document[Anum_documents_document_id - 1] = PointerGetDatum(publish->document_id);
+	document[Anum_documents_version - 1] = Int64GetDatum(gate->number);
+	if (publish->expected_version == 0)
+		fencing_insert(gate->fence_rel, document, document_nulls);
+	else
+	{
+		fencing_require_visible(gate->fence_rel, gate->fence.tuple);
+		fencing_update(gate->fence_rel, gate->fence.tuple, document, document_nulls);
+	}
+	emit_event(publish, uuid);
+}
+
+static void
+version_never_published(const Gate *gate)
+{
+	const PublishGate *publish = (const PublishGate *) gate;
+
+	fencing_never_published(publish->document_id, publish->expected_version,
+							gate->fence.found ? gate->fence.number - 1 : 0);
+}
+
+static char *
+describe_publish(const Gate *gate)
+{
+	return psprintf("version %lld of document \"%s\"", (long long) gate->number,
+					text_to_cstring(((const PublishGate *) gate)->document_id));
+}
+
+/* What happened and where to find it, without the content. */
+static void
+emit_event(PublishGate *publish, pg_uuid_t *revision)
+{
+	static const char query[] =
+		"SELECT pg_catalog.jsonb_build_object("
+		"'document_id', $1, 'version', $2, 'source_version', $3, 'kind', $4,"
+		" 'digest', pg_catalog.encode($5, 'hex'), 'digest_version', $6, 'revision', $7)";
+	Oid			argtypes[] = {TEXTOID, INT8OID, INT8OID, TEXTOID, BYTEAOID, INT4OID, UUIDOID};
+	text	   *kind = cstring_to_text(publish->kind);
+	Datum		args[] = {PointerGetDatum(publish->document_id), Int64GetDatum(publish->gate.number),
+		Int64GetDatum(publish->source_version), PointerGetDatum(kind),
+		PointerGetDatum(publish->gate.digest), Int32GetDatum(FENCING_DIGEST_VERSION),
+	UUIDPGetDatum(revision)};
+	Jsonb	   *payload = NULL;
+
+	fencing_query_as_owner(query, lengthof(args), argtypes, args,
+						   publish->source_version == 0 ? "  n    " : NULL, NULL,
+						   copy_payload, &payload);
+	fencing_emit(cstring_to_text(AGGREGATE_TYPE), publish->document_id, kind, payload);
+}
+
+/* Out of SPI's memory. */
+static void
+copy_payload(SPITupleTable *rows, uint64 count, void *arg)
+{
+	bool		isnull;
+	Jsonb	   *payload = DatumGetJsonbP(SPI_getbinval(rows->vals[0], rows->tupdesc, 1, &isnull));
+	Jsonb	  **copy = (Jsonb **) arg;
+
+	*copy = (Jsonb *) SPI_palloc(VARSIZE(payload));
+	memcpy(*copy, payload, VARSIZE(payload));
+}
+
+/*
+ * fencing_publish_current(document_id text)
+ *	→ SETOF version, content, digest, digest_version, kind, source_version, revision,
+ *	  note, actor, committed_at
+ */
+Datum
+fencing_publish_current(PG_FUNCTION_ARGS)
+{
+	text	   *document_id = fencing_arg_key(fcinfo, 0, "document_id");
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	documents;
+	Relation	revisions;
+	Datum		key[2] = {PointerGetDatum(document_id)};
+	HeapTuple	row;
+
+	InitMaterializedSRF(fcinfo, 0);
+
+	documents = fencing_open(FENCING_DOCUMENTS, AccessShareLock);
+	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	row = fencing_select(documents, 1, key, GetActiveSnapshot());
+	if (row != NULL)
+	{
+		key[1] = fencing_get(documents, row, Anum_documents_version);
+		row = fencing_select(revisions, 2, key, GetActiveSnapshot());
+	}
+	if (row != NULL)
+	{
+		static const int columns[] = {
+			Anum_revisions_version, Anum_revisions_content, Anum_revisions_digest,
+			Anum_revisions_digest_version, Anum_revisions_kind, Anum_revisions_source_version,
+			Anum_revisions_revision, Anum_revisions_note, Anum_revisions_actor,
+			Anum_revisions_committed_at
+		};
+		Datum		values[lengthof(columns)];
+		bool		nulls[lengthof(columns)];
+
+		for (size_t i = 0; i < lengthof(columns); i++)
+			values[i] = heap_getattr(row, columns[i], RelationGetDescr(revisions), &nulls[i]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	table_close(revisions, AccessShareLock);
+	table_close(documents, AccessShareLock);
+	return (Datum) 0;
+}
+
+/*
+ * fencing_publish_revision(revision uuid)
+ *	→ SETOF document_id, version, content, digest, digest_version, kind, source_version,
+ *	  note, actor, committed_at
+ */
+Datum
+fencing_publish_revision(PG_FUNCTION_ARGS)
+{
+	static const char query[] =
+		"SELECT r.document_id, r.version, r.content, r.digest, r.digest_version, r.kind,"
+		" r.source_version, r.note, r.actor, r.committed_at"
+		" FROM fencing.revisions r WHERE r.revision OPERATOR(pg_catalog.=) $1";
+	Oid			argtypes[] = {UUIDOID};
+	Datum		args[lengthof(argtypes)];
+
+	fencing_refuse_null(fcinfo, 0, "revision");
+	args[0] = PG_GETARG_DATUM(0);
+	InitMaterializedSRF(fcinfo, 0);
+	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(),
+						   put_revision, fcinfo);
+	return (Datum) 0;
+}
+
+static void
+put_revision(SPITupleTable *rows, uint64 count, void *arg)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) ((FunctionCallInfo) arg)->resultinfo;
+
+	for (uint64 i = 0; i < count; i++)
+		tuplestore_puttuple(rsinfo->setResult, rows->vals[i]);
+}
