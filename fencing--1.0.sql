@@ -321,6 +321,8 @@ CREATE TABLE fencing.targets (
 	observed bigint,
 	observed_at timestamptz,
 	rejected bigint NOT NULL,
+	rejected_reason text,
+	rejected_at timestamptz,
 	last_error text,
 	last_error_at timestamptz,
 	PRIMARY KEY (document_id, target_id)
@@ -345,7 +347,9 @@ COMMENT ON COLUMN fencing.targets.diverged IS 'whether the target was read back 
 COMMENT ON COLUMN fencing.targets.observed IS 'version that was read back last; NULL: none';
 COMMENT ON COLUMN fencing.targets.observed_at IS 'when that was';
 COMMENT ON COLUMN fencing.targets.rejected IS 'highest version that was given up for this target; 0 if none';
-COMMENT ON COLUMN fencing.targets.last_error IS 'why, or what the last observation found; NULL when a later version has been applied';
+COMMENT ON COLUMN fencing.targets.rejected_reason IS 'why';
+COMMENT ON COLUMN fencing.targets.rejected_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.last_error IS 'what the last observation found wrong; NULL when nothing, or a version has been applied since';
 COMMENT ON COLUMN fencing.targets.last_error_at IS 'when that was';
 
 SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
@@ -914,11 +918,15 @@ SELECT t.document_id, t.target_id, s.desired AS desired_version,
 	CASE WHEN s.desired OPERATOR(pg_catalog.>) t.applied THEN s.desired OPERATOR(pg_catalog.-) t.applied
 		WHEN s.desired IS NOT NULL THEN 0 END AS lag,
 	t.diverged, t.observed AS observed_version, t.observed_at, t.applied_at, t.applications, t.superseded,
-	CASE WHEN t.rejected OPERATOR(pg_catalog.>) t.applied THEN t.rejected END AS rejected_version,
-	t.last_error, t.last_error_at
+	CASE WHEN s.rejected THEN t.rejected END AS rejected_version,
+	CASE WHEN t.last_error IS NOT NULL THEN t.last_error
+		WHEN s.rejected THEN t.rejected_reason END AS last_error,
+	CASE WHEN t.last_error IS NOT NULL THEN t.last_error_at
+		WHEN s.rejected THEN t.rejected_at END AS last_error_at
 FROM fencing.targets t
 LEFT JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) t.document_id
-CROSS JOIN LATERAL (SELECT COALESCE(t.desired, d.version) AS desired) s;
+CROSS JOIN LATERAL (SELECT COALESCE(t.desired, d.version) AS desired,
+	t.rejected OPERATOR(pg_catalog.>) t.applied AS rejected) s;
 
 COMMENT ON VIEW fencing.rollout_status IS 'what each target should have, what was tried, and what it has; readable by pg_monitor';
 COMMENT ON COLUMN fencing.rollout_status.document_id IS 'the document';
@@ -934,7 +942,7 @@ COMMENT ON COLUMN fencing.rollout_status.applied_at IS 'since when it has the ap
 COMMENT ON COLUMN fencing.rollout_status.applications IS 'how often another version became the applied one';
 COMMENT ON COLUMN fencing.rollout_status.superseded IS 'versions that it never had because a higher one came first';
 COMMENT ON COLUMN fencing.rollout_status.rejected_version IS 'version above the applied one that was given up';
-COMMENT ON COLUMN fencing.rollout_status.last_error IS 'why, or what the last observation found; NULL when another version has been applied since';
+COMMENT ON COLUMN fencing.rollout_status.last_error IS 'what the last observation found wrong, else why the version was given up; NULL when another version has been applied since';
 COMMENT ON COLUMN fencing.rollout_status.last_error_at IS 'when that was';
 
 --

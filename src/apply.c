@@ -189,7 +189,7 @@ same_apply(const Gate *a, const Gate *b)
 
 /*
  * The receipt of the applied version.  A higher version that is published here
- * with another digest is in conflict with its revision.
+ * with another digest, or one that cannot be judged, is compared with its revision.
  */
 static void
 find_applied(Gate *gate, Snapshot snapshot)
@@ -221,7 +221,8 @@ find_applied(Gate *gate, Snapshot snapshot)
 	{
 		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
-		if (revision.found && !fencing_same_text(revision.digest, apply->digest))
+		if (revision.found && !(fencing_known_digest_version(revision.digest_version) &&
+								fencing_same_text(revision.digest, apply->digest)))
 		{
 			receipt->found = true;
 			receipt->digest = revision.digest;
@@ -244,9 +245,11 @@ find_watermark(Gate *gate, Snapshot snapshot)
 	gate->fence.external = true;
 }
 
+/* It has no version of its own: it is of the one that it is compared with. */
 static bytea *
 given_digest(Gate *gate)
 {
+	fencing_require_digest_version(gate->receipt.digest_version);
 	return ((ApplyGate *) gate)->digest;
 }
 

@@ -82,10 +82,7 @@ fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out)
 	int			depth = 0;
 	JsonbValue	value;
 
-	if (!fencing_known_digest_version(digest_version))
-		ereport(ERROR,
-				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
-				 errmsg("digest version %d is not known", digest_version)));
+	fencing_require_digest_version(digest_version);
 	if (GetDatabaseEncoding() != PG_UTF8)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -49,6 +49,16 @@ fencing_known_digest_version(int digest_version)
 	return digest_version == FENCING_DIGEST_VERSION;
 }
 
+/* Raises LF002 for one that is not known. */
+void
+fencing_require_digest_version(int digest_version)
+{
+	if (!fencing_known_digest_version(digest_version))
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+				 errmsg("digest version %d is not known", digest_version)));
+}
+
 /*
  * The digest of a document, 32 bytes; of none (NULL) that of the empty text,
  * which no document has.  Raises what fencing_canonicalize() does.
@@ -59,6 +69,7 @@ fencing_make_digest(Jsonb *document, int digest_version)
 	StringInfoData canonical;
 	bytea	   *digest;
 
+	fencing_require_digest_version(digest_version);
 	initStringInfo(&canonical);
 	if (document != NULL)
 		fencing_canonicalize(document, digest_version, &canonical);

@@ -245,9 +245,11 @@ typedef enum FencingTable
 #define Anum_targets_observed		16
 #define Anum_targets_observed_at	17
 #define Anum_targets_rejected		18
-#define Anum_targets_last_error		19
-#define Anum_targets_last_error_at	20
-#define Natts_targets				20
+#define Anum_targets_rejected_reason 19
+#define Anum_targets_rejected_at	20
+#define Anum_targets_last_error		21
+#define Anum_targets_last_error_at	22
+#define Natts_targets				22
 
 #define Anum_grants_role			1
 #define Anum_grants_access			2
@@ -310,6 +312,7 @@ extern void fencing_canonicalize(Jsonb *document, int digest_version, StringInfo
 extern bytea *fencing_make_digest(Jsonb *document, int digest_version);
 extern bytea *fencing_sha256(const char *data, int length);
 extern bool fencing_known_digest_version(int digest_version);
+extern void fencing_require_digest_version(int digest_version);
 
 /*
  * statement.c: the caller's statement

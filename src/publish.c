@@ -295,7 +295,11 @@ source_content(const text *document_id, int64 version)
 
 	fencing_find_revision(revisions, document_id, version, snapshot, &source);
 	if (!source.found)
+	{
+		/* one that lags behind cannot know */
+		PreventCommandIfReadOnly("fencing_publish()");
 		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot));
+	}
 	if (source.content == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -356,7 +356,8 @@ reject_locked(void *arg)
 	require_published(call);
 	call->outcome = FENCING_RECORDED;
 	set_bigint(target, Anum_targets_rejected, Max(target->rejected, call->version));
-	set_error(target, call->reason);
+	set_text(target, Anum_targets_rejected_reason, call->reason);
+	set_time(target, Anum_targets_rejected_at, GetCurrentTimestamp());
 	return write_target(call);
 }
 
@@ -671,7 +672,7 @@ set_time(FencingTarget *target, int column, TimestampTz value)
 	target->nulls[column - 1] = false;
 }
 
-/* NULL: there is none any more. */
+/* What an observation found wrong; NULL: nothing. */
 static void
 set_error(FencingTarget *target, text *error)
 {
