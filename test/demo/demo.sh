@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
-# The story of two workers and one nightly report, played with real sessions.
-# Every call is printed with its answer, and every answer is checked: the demo
+# The story of two workers and one nightly report, played with real sessions; and
+# of a setting that is published, and delivered in the wrong order.  Every call is printed with its answer, and every answer is checked: the demo
 # fails if the story does not come out as told.
 #
 # Run by "make demo" (test/run demo), which makes a private server; connects
@@ -22,6 +22,12 @@ write_report='WITH report AS (
   FROM jsonb_to_recordset($3->'"'rows'"') AS r(region text, orders int, revenue numeric)
   RETURNING revenue)
 SELECT count(*) AS rows, sum(revenue) AS total FROM report'
+
+# How a target in this database is written: $2 is the target, $3 the version, $5
+# the content.
+# shellcheck disable=SC2016
+apply='INSERT INTO shop_config VALUES ($2, $3, $5)
+ON CONFLICT (target) DO UPDATE SET version = EXCLUDED.version, content = EXCLUDED.content'
 
 compute_report="SELECT region, count(*) AS orders, sum(amount) AS revenue
 FROM orders WHERE day = '2026-08-03' GROUP BY region ORDER BY region COLLATE \"C\";"
@@ -62,7 +68,8 @@ open_session()
 	# opened for both directions, so that no side waits for the other here
 	exec {in}<>"$folder/in" {out}<>"$folder/out"
 	rm "$folder/in" "$folder/out"
-	psql -X -q -U "$role" -P footer=off -P null=NULL -v write_report="$write_report" \
+	psql -X -q -U "$role" -P footer=off -P null=NULL \
+		-v write_report="$write_report" -v apply="$apply" \
 		<&"$in" >&"$out" 2>&1 &
 	pid[$name]=$!
 	disown
@@ -261,7 +268,60 @@ the_end()
 2026-08-03|south|2|130.00|2' ] || fail "not B's rows, once"
 	ask admin 'SELECT job_key, token, step, committed_at FROM fencing.receipt_log;'
 	[ "$(rows | cut -d '|' -f 1-3)" = "$job|2|" ] || fail "not one receipt"
-	echo 'The story came out as told: every answer was the expected one.'
+}
+
+publish_twice()
+{
+	act 'Second story: a setting is published' 'Each version is made above the one that its publisher has seen, and never changes. Who has seen an old one is in conflict.'
+	tell admin "CREATE ROLE editor LOGIN;
+CREATE TABLE shop_config (target text PRIMARY KEY, version bigint, content jsonb);
+GRANT SELECT, INSERT, UPDATE ON shop_config TO worker;
+SELECT fencing_grant('editor', 'publisher'), fencing_grant('worker', 'target');
+SELECT fencing_target_desire('prices', 'shop-1');"
+	listen admin
+	open_session E editor
+	ask E "SELECT outcome, version FROM fencing_publish('prices', 0, '{\"tea\": 3.00}', 'first');"
+	expect 'committed | 1'
+	ask E "SELECT outcome, version FROM fencing_publish('prices', 1, '{\"tea\": 0.30}', 'typing error');"
+	expect 'committed | 2'
+	ask E "SELECT outcome, version, latest_version FROM fencing_publish('prices', 1, '{\"tea\": 3.10}');"
+	expect 'conflict | NULL | 2'
+}
+
+roll_back()
+{
+	act 'It is rolled back' 'The old content is published again as a new version: order is by version alone, and nobody has to know what was undone.'
+	ask E "SELECT outcome, version FROM fencing_publish_rollback('prices', 2, 1, 'wrong price');"
+	expect 'committed | 3'
+	ask admin "SELECT version, kind, source_version, actor, note FROM fencing.revision_history ORDER BY version;"
+	expect '3 | rollback | 1 | editor | wrong price'
+}
+
+deliver_out_of_order()
+{
+	act 'It is delivered in the wrong order' 'Version 3 arrives first. Version 2, that was sent before, comes too late: the target never goes back. The second delivery of 3 writes nothing.'
+	ask A "SELECT outcome, applied_version FROM fencing_apply('prices', 'shop-1', 3,
+  fencing_digest('{\"tea\": 3}'), statement => :'apply');"
+	expect 'committed | 3'
+	ask A "SELECT outcome, applied_version FROM fencing_apply('prices', 'shop-1', 2,
+  fencing_digest('{\"tea\": 0.3}'), statement => :'apply');"
+	expect 'stale | 3'
+	ask A "SELECT outcome, applied_version FROM fencing_apply('prices', 'shop-1', 3,
+  fencing_digest('{\"tea\": 3}'), statement => :'apply');"
+	expect 'replayed | 3'
+	ask admin 'SELECT * FROM shop_config;'
+	[ "$(rows)" = 'shop-1|3|{"tea": 3.00}' ] || fail 'the target went back'
+}
+
+see_the_lag()
+{
+	act 'What is rolled out where' 'Desired and applied are kept apart.'
+	ask E "SELECT outcome, version FROM fencing_publish('prices', 3, '{\"tea\": 3.20}');"
+	expect 'committed | 4'
+	ask admin "SELECT document_id, target_id, desired_version, applied_version, lag, superseded
+FROM fencing.rollout_status;"
+	expect 'prices | shop-1 | 4 | 3 | 1 | 2'
+	echo 'The stories came out as told: every answer was the expected one.'
 }
 
 prepare
@@ -273,3 +333,7 @@ a_wakes_up
 b_tries_again
 b_changes_the_content
 the_end
+publish_twice
+roll_back
+deliver_out_of_order
+see_the_lag
