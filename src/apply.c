@@ -171,6 +171,7 @@ attempt(void *arg)
 	gate->fence_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
 	apply->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
 	fencing_gate(gate);
+	fencing_read_target(gate->fence_rel, &apply->target, gate->fence.tuple);
 	unlock = gate->outcome == FENCING_COMMITTED ? NoLock : RowExclusiveLock;
 	table_close(apply->revisions, AccessShareLock);
 	table_close(gate->fence_rel, unlock);
@@ -275,6 +276,7 @@ apply_accepted(Gate *gate)
 		if (!revision.found)
 			fencing_never_published(target->document_id, gate->number,
 									fencing_latest_version(target->document_id, snapshot));
+		fencing_require_visible(apply->revisions, revision.tuple);
 		content = revision.content;
 		UnregisterSnapshot(snapshot);
 	}
@@ -290,6 +292,8 @@ keep_applied(Gate *gate)
 	ApplyGate  *apply = (ApplyGate *) gate;
 	FencingTarget *target = &apply->target;
 
+	/* the gate may have looked at what the transaction's snapshot has since */
+	fencing_read_target(gate->fence_rel, target, gate->fence.tuple);
 	fencing_require_visible(gate->fence_rel, target->tuple);
 	fencing_set_applied(target, gate->number, apply->digest, FENCING_DIGEST_VERSION,
 						gate->committed_at);

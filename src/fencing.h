@@ -537,6 +537,7 @@ typedef struct FencingTarget
 
 extern void fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target);
 extern void fencing_find_target(Relation targets, FencingTarget *target, Snapshot snapshot);
+extern void fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple);
 extern text *fencing_target_job_key(const FencingTarget *target);
 pg_noreturn extern void fencing_never_desired(const FencingTarget *target);
 extern void fencing_set_applied(FencingTarget *target, int64 version, bytea *digest,

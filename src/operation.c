@@ -115,6 +115,7 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 		fencing_update(operations, row, values, nulls);
 	}
 	table_close(operations, NoLock);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 
@@ -168,6 +169,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(schemas, NoLock);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 
@@ -208,6 +210,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(schemas, NoLock);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 

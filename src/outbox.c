@@ -188,6 +188,7 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 
@@ -209,6 +210,7 @@ fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 	/* waits for an acknowledgement in flight; then its rows are seen */
 	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 	forget_acks(args[0]);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 
@@ -533,6 +535,7 @@ park_locked(void *arg)
 		fencing_query_as_owner(park_query, 3, argtypes, args, NULL, NULL, NULL, NULL);
 	else
 		fencing_query_as_owner(unpark_query, 2, argtypes, args, NULL, NULL, NULL, NULL);
+	ForceSyncCommit();
 	call->job.outcome = FENCING_COMMITTED;
 	call->job.wrote = true;
 	return true;

@@ -300,6 +300,7 @@ source_content(const text *document_id, int64 version)
 		PreventCommandIfReadOnly("fencing_publish()");
 		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot));
 	}
+	fencing_require_visible(revisions, source.tuple);
 	if (source.content == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -83,20 +83,27 @@ fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target)
 	target->target_id = fencing_arg_key(fcinfo, 1, "target_id");
 }
 
-/* Reads the target's row; found or not, as the snapshot sees it. */
+/* Finds the target's row, or not, as the snapshot sees it. */
 void
 fencing_find_target(Relation targets, FencingTarget *target, Snapshot snapshot)
 {
 	Datum		key[2] = {PointerGetDatum(target->document_id), PointerGetDatum(target->target_id)};
 
-	target->tuple = fencing_find(targets, 2, key, snapshot);
-	target->found = target->tuple != NULL;
+	fencing_read_target(targets, target, fencing_find(targets, 2, key, snapshot));
+}
+
+/* Reads this version of the row, NULL if there is none. */
+void
+fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
+{
+	target->tuple = tuple;
+	target->found = tuple != NULL;
 	target->applied = 0;
 	target->applied_digest = NULL;
 	if (!target->found)
 		return;
 
-	heap_deform_tuple(target->tuple, RelationGetDescr(targets), target->values, target->nulls);
+	heap_deform_tuple(tuple, RelationGetDescr(targets), target->values, target->nulls);
 	target->desired = target->nulls[Anum_targets_desired - 1] ? 0 :
 		DatumGetInt64(target->values[Anum_targets_desired - 1]);
 	target->applied = DatumGetInt64(target->values[Anum_targets_applied - 1]);
@@ -152,9 +159,6 @@ fencing_set_applied(FencingTarget *target, int64 version, bytea *digest, int dig
 	target->applied = version;
 	target->applied_digest = digest;
 	target->diverged = false;
-
-	/* a watermark that has been told must survive a crash */
-	ForceSyncCommit();
 }
 
 static void
@@ -212,6 +216,7 @@ write_target(TargetCall *call)
 
 	fencing_require_visible(call->targets, target->tuple);
 	fencing_update(call->targets, target->tuple, target->values, target->nulls);
+	ForceSyncCommit();
 	call->wrote = true;
 	return true;
 }
@@ -275,6 +280,7 @@ desire_new(TargetCall *call)
 	set_bool(target, Anum_targets_diverged, false);
 	set_bigint(target, Anum_targets_rejected, 0);
 	fencing_insert(call->targets, target->values, target->nulls);
+	ForceSyncCommit();
 	call->wrote = true;
 }
 
