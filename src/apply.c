@@ -277,7 +277,7 @@ apply_accepted(Gate *gate)
 			fencing_never_published(target->document_id, gate->number,
 									fencing_latest_version(target->document_id, snapshot));
 		fencing_require_visible(apply->revisions, revision.tuple);
-		content = revision.content;
+		content = fencing_revision_content(apply->revisions, &revision);
 		UnregisterSnapshot(snapshot);
 	}
 	apply->args[4] = content == NULL ? (Datum) 0 : JsonbPGetDatum(content);

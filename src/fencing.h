@@ -506,7 +506,6 @@ typedef struct FencingRevision
 {
 	bool		found;
 	HeapTuple	tuple;
-	Jsonb	   *content;		/* NULL: a deletion */
 	bytea	   *digest;
 	int			digest_version;
 	TimestampTz committed_at;
@@ -515,6 +514,7 @@ typedef struct FencingRevision
 extern int64 fencing_latest_version(const text *document_id, Snapshot snapshot);
 extern void fencing_find_revision(Relation revisions, const text *document_id, int64 version,
 								  Snapshot snapshot, FencingRevision *revision);
+extern Jsonb *fencing_revision_content(Relation revisions, const FencingRevision *revision);
 pg_noreturn extern void fencing_never_published(const text *document_id, int64 version, int64 latest);
 
 /*

@@ -292,6 +292,7 @@ source_content(const text *document_id, int64 version)
 	Relation	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
 	Snapshot	snapshot = fencing_fresh_snapshot();
 	FencingRevision source;
+	Jsonb	   *content;
 
 	fencing_find_revision(revisions, document_id, version, snapshot, &source);
 	if (!source.found)
@@ -301,7 +302,8 @@ source_content(const text *document_id, int64 version)
 		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot));
 	}
 	fencing_require_visible(revisions, source.tuple);
-	if (source.content == NULL)
+	content = fencing_revision_content(revisions, &source);
+	if (content == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("version %lld of document \"%s\" is a deletion", (long long) version,
@@ -309,7 +311,7 @@ source_content(const text *document_id, int64 version)
 				 errhint("Call fencing_publish_delete() to delete it again.")));
 	UnregisterSnapshot(snapshot);
 	table_close(revisions, AccessShareLock);
-	return source.content;
+	return content;
 }
 
 /* The latest version of a document as the snapshot sees it, 0 if there is none. */
@@ -334,20 +336,27 @@ fencing_find_revision(Relation revisions, const text *document_id, int64 version
 {
 	Datum		key[2] = {PointerGetDatum(document_id), Int64GetDatum(version)};
 	HeapTuple	row = fencing_find(revisions, 2, key, snapshot);
-	Datum		content;
-	bool		isnull;
 
 	revision->found = row != NULL;
 	revision->tuple = row;
 	if (row == NULL)
 		return;
-	content = heap_getattr(row, Anum_revisions_content, RelationGetDescr(revisions), &isnull);
-	revision->content = isnull ? NULL : DatumGetJsonbPCopy(content);
 	revision->digest = DatumGetByteaP(fencing_get(revisions, row, Anum_revisions_digest));
 	revision->digest_version = DatumGetInt32(fencing_get(revisions, row,
 														 Anum_revisions_digest_version));
 	revision->committed_at = DatumGetTimestampTz(fencing_get(revisions, row,
 															 Anum_revisions_committed_at));
+}
+
+/* The document as of a revision; NULL: it was deleted. */
+Jsonb *
+fencing_revision_content(Relation revisions, const FencingRevision *revision)
+{
+	bool		isnull;
+	Datum		content = heap_getattr(revision->tuple, Anum_revisions_content,
+									   RelationGetDescr(revisions), &isnull);
+
+	return isnull ? NULL : DatumGetJsonbP(content);
 }
 
 /* Raises LF001; latest is 0 if there is no such document. */

@@ -479,6 +479,7 @@ static Datum
 begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 {
 	FencingTarget *target = &call->target;
+	Jsonb	   *content;
 	Datum		values[7] = {0};
 	bool		nulls[7] = {false, true, true, true, true, true, true};
 
@@ -497,16 +498,17 @@ begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 	}
 	else
 	{
+		content = fencing_revision_content(call->revisions, &call->revision);
 		values[1] = Int64GetDatum(call->job.new_token);
 		values[2] = TimestampTzGetDatum(call->job.until);
 		values[3] = Int64GetDatum(call->version);
-		values[4] = PointerGetDatum(call->revision.content);
+		values[4] = PointerGetDatum(content);
 		values[5] = PointerGetDatum(call->revision.digest);
 		values[6] = CStringGetTextDatum(psprintf("%s/%lld/%lld", text_to_cstring(call->job.job_key),
 												 (long long) call->version,
 												 (long long) get_bigint(target, Anum_targets_repair)));
 		memset(nulls, false, sizeof(nulls));
-		nulls[4] = call->revision.content == NULL;
+		nulls[4] = content == NULL;
 	}
 	return fencing_answer(fcinfo, call->outcome, values, nulls);
 }
