@@ -167,6 +167,11 @@ SELECT more FROM fencing_purge('records', '1 microsecond');
 SELECT count(*) FROM fencing.request_schemas WHERE operation = 'purge/two' AND hash_version = 2;
 ROLLBACK;
 
+-- one that was retired in another cluster, whose transactions had higher numbers
+UPDATE fencing.request_schemas SET retired_by = '9000000000000000000' WHERE operation = 'purge/two' AND hash_version = 1;
+CALL purge_all('1 microsecond');
+SELECT count(*) FROM fencing.request_schemas WHERE operation = 'purge/two' AND hash_version = 1;
+
 --
 -- Arguments and privileges
 --

@@ -110,13 +110,19 @@ static const char records_query[] =
 
 /*
  * A retired schema goes when no record is left that needs it.  The delete needs
- * a lock that no call with a new key holds: it would make such a record.
+ * a lock that no call with a new key holds: it would make such a record.  A
+ * transaction that is yet to come cannot have retired it: then it was one of
+ * the cluster that a dump came from, and is over.
  */
 #define SCHEMAS_TO_GO \
 	" FROM fencing.request_schemas s" \
 	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8" \
-	" AND s.retired_by OPERATOR(pg_catalog.<)" \
+	" AND (s.retired_by OPERATOR(pg_catalog.<)" \
 	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())" \
+	"  OR s.retired_by OPERATOR(pg_catalog.>=)" \
+	"  pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())" \
+	"  AND COALESCE(s.retired_by OPERATOR(pg_catalog.<>)" \
+	"   pg_catalog.pg_current_xact_id_if_assigned(), true))" \
 	" AND NOT EXISTS (SELECT 1 FROM fencing.records r" \
 	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation" \
 	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)"
