@@ -52,9 +52,11 @@ static void look(TargetCall *call, Snapshot snapshot);
 static void with_target(TargetCall *call, FencingWork work);
 static bool write_target(TargetCall *call);
 static void desire_new(TargetCall *call);
+static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
 static void check_desired(TargetCall *call);
 static void require_published(TargetCall *call);
+static bool is_passed(TargetCall *call);
 static bool reject_locked(void *arg);
 static bool choose_version(TargetCall *call, Snapshot snapshot);
 static bool hand_out(void *arg);
@@ -240,7 +242,7 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	UnregisterSnapshot(snapshot);
 	if (!call.target.found)
 		desire_new(&call);
-	if (call.target.found)
+	if (call.target.found && !is_desired(&call))
 		with_target(&call, desire_locked);
 	end_call(&call);
 	PG_RETURN_VOID();
@@ -284,14 +286,22 @@ desire_new(TargetCall *call)
 	call->wrote = true;
 }
 
+/* Whether nothing is to be changed. */
+static bool
+is_desired(TargetCall *call)
+{
+	check_desired(call);
+	return call->version == call->target.desired &&
+		call->target.rejected <= call->target.applied;
+}
+
 static bool
 desire_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
 
-	check_desired(call);
-	if (call->version == target->desired && target->rejected <= target->applied)
+	if (is_desired(call))
 		return false;
 	if (call->version != 0)
 		set_bigint(target, Anum_targets_desired, call->version);
@@ -338,13 +348,30 @@ Datum
 fencing_apply_reject(PG_FUNCTION_ARGS)
 {
 	TargetCall	call = {0};
+	Snapshot	snapshot;
 
 	call.version = fencing_arg_token(fcinfo, 2, "version");
 	call.reason = fencing_arg_reason(fcinfo, 3, "reason");
 	begin_call(&call, fcinfo, "fencing_apply_reject()");
-	with_target(&call, reject_locked);
+
+	snapshot = fencing_fresh_snapshot();
+	look(&call, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (!is_passed(&call))
+		with_target(&call, reject_locked);
 	end_call(&call);
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
+}
+
+/* Whether the version is too old to be rejected; it stays so. */
+static bool
+is_passed(TargetCall *call)
+{
+	if (call->version > call->target.applied)
+		return false;
+	fencing_require_visible(call->targets, call->target.tuple);
+	call->outcome = FENCING_STALE;
+	return true;
 }
 
 static bool
@@ -353,12 +380,8 @@ reject_locked(void *arg)
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
 
-	if (call->version <= target->applied)
-	{
-		fencing_require_visible(call->targets, target->tuple);
-		call->outcome = FENCING_STALE;
+	if (is_passed(call))
 		return false;
-	}
 	require_published(call);
 	call->outcome = FENCING_RECORDED;
 	set_bigint(target, Anum_targets_rejected, Max(target->rejected, call->version));
