@@ -14,6 +14,7 @@ OBJS = \
 	src/args.o \
 	src/gate.o \
 	src/store.o \
+	src/query.o \
 	src/statement.o \
 	src/canonical.o \
 	src/digest.o \

@@ -263,7 +263,6 @@ typedef enum FencingLock
 } FencingLock;
 
 typedef bool (*FencingWork) (void *arg);
-typedef void (*FencingResultHandler) (SPITupleTable *rows, uint64 count, void *arg);
 
 extern Oid	fencing_table_oid(FencingTable table);
 extern Relation fencing_open(FencingTable table, LOCKMODE lockmode);
@@ -287,6 +286,12 @@ extern void fencing_update(Relation rel, HeapTuple old, const Datum *values,
 						   const bool *nulls);
 extern void fencing_delete(Relation rel, HeapTuple tuple);
 extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+
+/*
+ * query.c: queries of ours, as the owner of the state tables
+ */
+typedef void (*FencingResultHandler) (SPITupleTable *rows, uint64 count, void *arg);
+
 extern void fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 								   const char *nulls, Snapshot snapshot,
 								   FencingResultHandler handle, void *arg);

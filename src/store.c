@@ -37,7 +37,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "fencing.h"
 #include "miscadmin.h"
@@ -77,19 +76,6 @@ typedef struct RowLockWait
 	bool		moved;
 } RowLockWait;
 
-/* a query of ours and its plan */
-typedef struct KeptPlan
-{
-	const char *query;
-	SPIPlanPtr	plan;
-} KeptPlan;
-
-typedef struct Bigints
-{
-	int			count;
-	int64	   *values;
-} Bigints;
-
 static HeapTuple find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot,
 					  Snapshot scan_snapshot);
 static void scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
@@ -101,8 +87,6 @@ static bool wait_and_work(void *arg);
 static bool had_locker(HeapTuple tuple, Snapshot snapshot);
 static void key_lock_tag(LOCKTAG *tag, const text *key);
 static CatalogIndexState open_indexes(Relation rel);
-static SPIPlanPtr kept_plan(const char *query, int nargs, Oid *argtypes);
-static void read_bigints(SPITupleTable *rows, uint64 count, void *arg);
 
 static const char *const table_names[FENCING_NTABLES] = {
 	[FENCING_FLOOR] = "floor",
@@ -121,9 +105,6 @@ static const char *const table_names[FENCING_NTABLES] = {
 
 /* Valid until a schema is made or dropped: the tables go only with theirs. */
 static Oid	table_oids[FENCING_NTABLES];
-
-/* As many as there are queries. */
-static List *kept_plans = NIL;
 
 /* The OID of a state table. */
 Oid
@@ -607,107 +588,4 @@ fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot
 	}
 	scan_end(&scan);
 	CommandCounterIncrement();
-}
-
-/*
- * Executes a query of ours as the owner of the state tables.  Names and
- * operators in it are qualified.  The security context is read here, not
- * earlier: the caller's statement may have changed the role meanwhile.  After
- * an error the abort of the (sub)transaction restores it.
- *
- * The plan is kept for the query, a constant of which only the address counts.
- * nulls is as for SPI_execute_plan(); snapshot is what the query sees, NULL for
- * what any query at this isolation level would.  The result is given to handle,
- * if there is one, as the caller again; it runs in SPI's memory.
- */
-void
-fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-					   const char *nulls, Snapshot snapshot,
-					   FencingResultHandler handle, void *arg)
-{
-	Relation	rel = fencing_open(FENCING_FENCES, AccessShareLock);
-	Oid			owner = rel->rd_rel->relowner;
-	Oid			saved_user;
-	int			saved_context;
-	int			result;
-
-	table_close(rel, AccessShareLock);
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-
-	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
-						   SECURITY_NOFORCE_RLS);
-	if (snapshot == NULL)
-		result = SPI_execute_plan(kept_plan(query, nargs, argtypes), args, nulls, false, 0);
-	else
-		result = SPI_execute_snapshot(kept_plan(query, nargs, argtypes), args, nulls,
-									  snapshot, InvalidSnapshot, false, false, 0);
-	SetUserIdAndSecContext(saved_user, saved_context);
-
-	if (result < 0)
-		elog(ERROR, "SPI_execute_plan returned %s for query: %s",
-			 SPI_result_code_string(result), query);
-	if (handle != NULL)
-		handle(SPI_tuptable, SPI_processed, arg);
-	SPI_finish();
-}
-
-/* The plan of a query of ours; PostgreSQL plans it again if that is needed. */
-static SPIPlanPtr
-kept_plan(const char *query, int nargs, Oid *argtypes)
-{
-	KeptPlan   *kept;
-	MemoryContext context;
-	ListCell   *lc;
-
-	foreach(lc, kept_plans)
-	{
-		kept = (KeptPlan *) lfirst(lc);
-		if (kept->query == query)
-			return kept->plan;
-	}
-
-	context = MemoryContextSwitchTo(TopMemoryContext);
-	kept = (KeptPlan *) palloc(sizeof(KeptPlan));
-	kept->query = query;
-	MemoryContextSwitchTo(context);
-	kept->plan = SPI_prepare(query, nargs, argtypes);
-	if (kept->plan == NULL)
-		elog(ERROR, "SPI_prepare returned %s for query: %s",
-			 SPI_result_code_string(SPI_result), query);
-	if (SPI_keepplan(kept->plan) != 0)
-		elog(ERROR, "SPI_keepplan failed");
-	context = MemoryContextSwitchTo(TopMemoryContext);
-	kept_plans = lappend(kept_plans, kept);
-	MemoryContextSwitchTo(context);
-	return kept->plan;
-}
-
-/*
- * The same for a query that returns one row of nresults columns of type bigint,
- * none of them NULL, or nothing at all.
- */
-void
-fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-						 const char *nulls, Snapshot snapshot, int nresults, int64 *results)
-{
-	Bigints		bigints = {nresults, results};
-
-	fencing_query_as_owner(query, nargs, argtypes, args, nulls, snapshot, read_bigints, &bigints);
-}
-
-static void
-read_bigints(SPITupleTable *rows, uint64 count, void *arg)
-{
-	Bigints    *bigints = (Bigints *) arg;
-
-	for (int i = 0; i < bigints->count; i++)
-	{
-		bool		isnull;
-
-		bigints->values[i] = DatumGetInt64(SPI_getbinval(rows->vals[0], rows->tupdesc,
-														 i + 1, &isnull));
-	}
 }

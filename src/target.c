@@ -66,10 +66,7 @@ static bool record_observation(void *arg);
 static bool has_digest(TargetCall *call, int64 version, const bytea *digest);
 static text *observed_text(TargetCall *call, const char *what, int64 expected);
 static int64 get_bigint(const FencingTarget *target, int column);
-static void set_bigint(FencingTarget *target, int column, int64 value);
-static void set_bool(FencingTarget *target, int column, bool value);
-static void set_text(FencingTarget *target, int column, text *value);
-static void set_time(FencingTarget *target, int column, TimestampTz value);
+static void set_column(FencingTarget *target, int column, Datum value);
 static void set_error(FencingTarget *target, text *error);
 
 PG_FUNCTION_INFO_V1(fencing_target_desire);
@@ -146,17 +143,16 @@ void
 fencing_set_applied(FencingTarget *target, int64 version, bytea *digest, int digest_version,
 					TimestampTz applied_at)
 {
-	set_bigint(target, Anum_targets_applications,
-			   get_bigint(target, Anum_targets_applications) + 1);
-	set_bigint(target, Anum_targets_superseded,
-			   get_bigint(target, Anum_targets_superseded) + version - target->applied - 1);
-	set_bigint(target, Anum_targets_applied, version);
-	set_text(target, Anum_targets_applied_digest, digest);
-	target->values[Anum_targets_applied_digest_version - 1] = Int32GetDatum(digest_version);
-	target->nulls[Anum_targets_applied_digest_version - 1] = false;
-	set_time(target, Anum_targets_applied_at, applied_at);
+	set_column(target, Anum_targets_applications,
+			   Int64GetDatum(get_bigint(target, Anum_targets_applications) + 1));
+	set_column(target, Anum_targets_superseded,
+			   Int64GetDatum(get_bigint(target, Anum_targets_superseded) + version - target->applied - 1));
+	set_column(target, Anum_targets_applied, Int64GetDatum(version));
+	set_column(target, Anum_targets_applied_digest, PointerGetDatum(digest));
+	set_column(target, Anum_targets_applied_digest_version, Int32GetDatum(digest_version));
+	set_column(target, Anum_targets_applied_at, TimestampTzGetDatum(applied_at));
 	target->nulls[Anum_targets_result - 1] = true;
-	set_bool(target, Anum_targets_diverged, false);
+	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
 	set_error(target, NULL);
 	target->applied = version;
 	target->applied_digest = digest;
@@ -269,18 +265,18 @@ desire_new(TargetCall *call)
 	check_desired(call);
 	memset(target->values, 0, sizeof(target->values));
 	memset(target->nulls, true, sizeof(target->nulls));
-	set_text(target, Anum_targets_document_id, target->document_id);
-	set_text(target, Anum_targets_target_id, target->target_id);
+	set_column(target, Anum_targets_document_id, PointerGetDatum(target->document_id));
+	set_column(target, Anum_targets_target_id, PointerGetDatum(target->target_id));
 	if (call->version != 0)
-		set_bigint(target, Anum_targets_desired, call->version);
-	set_bigint(target, Anum_targets_applied, 0);
-	set_bigint(target, Anum_targets_applications, 0);
-	set_bigint(target, Anum_targets_superseded, 0);
-	set_bigint(target, Anum_targets_attempted, 0);
-	set_bigint(target, Anum_targets_attempt_token, 0);
-	set_bigint(target, Anum_targets_repair, 0);
-	set_bool(target, Anum_targets_diverged, false);
-	set_bigint(target, Anum_targets_rejected, 0);
+		set_column(target, Anum_targets_desired, Int64GetDatum(call->version));
+	set_column(target, Anum_targets_applied, Int64GetDatum(0));
+	set_column(target, Anum_targets_applications, Int64GetDatum(0));
+	set_column(target, Anum_targets_superseded, Int64GetDatum(0));
+	set_column(target, Anum_targets_attempted, Int64GetDatum(0));
+	set_column(target, Anum_targets_attempt_token, Int64GetDatum(0));
+	set_column(target, Anum_targets_repair, Int64GetDatum(0));
+	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
+	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
 	fencing_insert(call->targets, target->values, target->nulls);
 	ForceSyncCommit();
 	call->wrote = true;
@@ -304,10 +300,10 @@ desire_locked(void *arg)
 	if (is_desired(call))
 		return false;
 	if (call->version != 0)
-		set_bigint(target, Anum_targets_desired, call->version);
+		set_column(target, Anum_targets_desired, Int64GetDatum(call->version));
 	else
 		target->nulls[Anum_targets_desired - 1] = true;
-	set_bigint(target, Anum_targets_rejected, 0);
+	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
 	return write_target(call);
 }
 
@@ -384,9 +380,9 @@ reject_locked(void *arg)
 		return false;
 	require_published(call);
 	call->outcome = FENCING_RECORDED;
-	set_bigint(target, Anum_targets_rejected, Max(target->rejected, call->version));
-	set_text(target, Anum_targets_rejected_reason, call->reason);
-	set_time(target, Anum_targets_rejected_at, GetCurrentTimestamp());
+	set_column(target, Anum_targets_rejected, Int64GetDatum(Max(target->rejected, call->version)));
+	set_column(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
+	set_column(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	return write_target(call);
 }
 
@@ -492,9 +488,9 @@ hand_out(void *arg)
 		return false;
 	}
 
-	set_bigint(target, Anum_targets_attempted, call->version);
-	set_bigint(target, Anum_targets_attempt_token, call->job.new_token);
-	set_time(target, Anum_targets_attempted_at, GetCurrentTimestamp());
+	set_column(target, Anum_targets_attempted, Int64GetDatum(call->version));
+	set_column(target, Anum_targets_attempt_token, Int64GetDatum(call->job.new_token));
+	set_column(target, Anum_targets_attempted_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	return write_target(call);
 }
 
@@ -603,9 +599,9 @@ record_observation(void *arg)
 			found = target->applied;
 	}
 
-	set_bigint(target, Anum_targets_observed, call->version);
+	set_column(target, Anum_targets_observed, Int64GetDatum(call->version));
 	target->nulls[Anum_targets_observed - 1] = call->version == 0;
-	set_time(target, Anum_targets_observed_at, GetCurrentTimestamp());
+	set_column(target, Anum_targets_observed_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 
 	if (found > expected)
 	{
@@ -619,11 +615,11 @@ record_observation(void *arg)
 		else
 		{
 			/* what was handed out before is not the repair */
-			set_bigint(target, Anum_targets_attempt_token, 0);
+			set_column(target, Anum_targets_attempt_token, Int64GetDatum(0));
 			if (!target->diverged)
-				set_bigint(target, Anum_targets_repair,
-						   get_bigint(target, Anum_targets_repair) + 1);
-			set_bool(target, Anum_targets_diverged, true);
+				set_column(target, Anum_targets_repair,
+						   Int64GetDatum(get_bigint(target, Anum_targets_repair) + 1));
+			set_column(target, Anum_targets_diverged, BoolGetDatum(true));
 			set_error(target, observed_text(call, "diverged", expected));
 			call->job.outcome = FENCING_DIVERGED;
 		}
@@ -635,7 +631,7 @@ record_observation(void *arg)
 								call->revision.digest_version, GetCurrentTimestamp());
 		if (target->diverged || found == expected)
 			set_error(target, NULL);
-		set_bool(target, Anum_targets_diverged, false);
+		set_column(target, Anum_targets_diverged, BoolGetDatum(false));
 		call->job.outcome = found == expected ? FENCING_RECORDED : FENCING_WRITE;
 	}
 	return write_target(call);
@@ -676,30 +672,9 @@ get_bigint(const FencingTarget *target, int column)
 }
 
 static void
-set_bigint(FencingTarget *target, int column, int64 value)
+set_column(FencingTarget *target, int column, Datum value)
 {
-	target->values[column - 1] = Int64GetDatum(value);
-	target->nulls[column - 1] = false;
-}
-
-static void
-set_bool(FencingTarget *target, int column, bool value)
-{
-	target->values[column - 1] = BoolGetDatum(value);
-	target->nulls[column - 1] = false;
-}
-
-static void
-set_text(FencingTarget *target, int column, text *value)
-{
-	target->values[column - 1] = PointerGetDatum(value);
-	target->nulls[column - 1] = false;
-}
-
-static void
-set_time(FencingTarget *target, int column, TimestampTz value)
-{
-	target->values[column - 1] = TimestampTzGetDatum(value);
+	target->values[column - 1] = value;
 	target->nulls[column - 1] = false;
 }
 
@@ -709,8 +684,8 @@ set_error(FencingTarget *target, text *error)
 {
 	if (error != NULL)
 	{
-		set_text(target, Anum_targets_last_error, error);
-		set_time(target, Anum_targets_last_error_at, GetCurrentTimestamp());
+		set_column(target, Anum_targets_last_error, PointerGetDatum(error));
+		set_column(target, Anum_targets_last_error_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	}
 	else
 		target->nulls[Anum_targets_last_error - 1] =
