@@ -66,7 +66,10 @@ sub catch_up
 	my ($primary, $standby) = @_;
 	my $is_standby = $primary->safe_psql('postgres', 'SELECT pg_is_in_recovery()') eq 't';
 
-	$primary->wait_for_catchup($standby, 'replay', $primary->lsn($is_standby ? 'replay' : 'write'));
+	# a commit that is not flushed yet has not been written either
+	$primary->safe_psql('postgres', q{SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'flush', '')})
+	  if !$is_standby;
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn($is_standby ? 'replay' : 'flush'));
 	return;
 }
 
