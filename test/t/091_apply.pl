@@ -342,7 +342,7 @@ foreach my $step (1 .. 8)
 
 	while (told() < $total * $step / 10)
 	{
-		$_->{run}->pump_nb foreach @storm;
+		$_->{run}->pump_nb foreach grep { $_->{run}->pumpable } @storm;
 		die 'the workers do not get on' if !$tries-- || !grep { $_->{run}->pumpable } @storm;
 		usleep(20_000);
 	}

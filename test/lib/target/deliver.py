@@ -62,7 +62,8 @@ for number, line in enumerate(sys.stdin):
         try:
             say(deliver(connection, target, int(version), number % 2), target, version)
             break
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        except psycopg2.Error as error:
+            # no code: it has gone; 57: it says so before
             if error.pgcode is not None and not error.pgcode.startswith("57"):
                 raise
             say("lost", target, version)
