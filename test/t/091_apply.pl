@@ -335,6 +335,12 @@ sub kill_one
 	return defined $pid && kill_backend($pid) == 0;
 }
 
+sub pump
+{
+	$_->{run}->pump_nb foreach grep { $_->{run}->pumpable } @storm;
+	return;
+}
+
 my ($killed, $crashed, $started) = (0, 0, time);
 foreach my $step (1 .. 8)
 {
@@ -342,7 +348,7 @@ foreach my $step (1 .. 8)
 
 	while (told() < $total * $step / 10)
 	{
-		$_->{run}->pump_nb foreach grep { $_->{run}->pumpable } @storm;
+		pump();
 		die 'the workers do not get on' if !$tries-- || !grep { $_->{run}->pumpable } @storm;
 		usleep(20_000);
 	}
@@ -354,10 +360,17 @@ foreach my $step (1 .. 8)
 	}
 	else
 	{
-		my $hit;
-
-		usleep(5_000) until ($hit = kill_one()) || !grep { $_->{run}->pumpable } @storm;
-		$killed++ if $hit;
+		# some may be done, or have just lost theirs
+		foreach my $try (1 .. 400)
+		{
+			if (kill_one())
+			{
+				$killed++;
+				last;
+			}
+			pump();
+			usleep(5_000);
+		}
 	}
 }
 foreach my $worker (@storm)
