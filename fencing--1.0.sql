@@ -699,7 +699,7 @@ AS 'MODULE_PATHNAME', 'fencing_target_desire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_target_desire(text, text, bigint) IS
-'registers a target of a document, and says which version it should have; NULL: always the latest. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, LF001 a version above the latest of a document that is published here';
+'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, LF001 a version above the latest of a document that is published here';
 
 CREATE FUNCTION fencing_apply(document_id text, target_id text, version bigint, digest bytea,
 	content jsonb DEFAULT NULL, statement text DEFAULT NULL,
