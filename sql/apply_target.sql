@@ -316,6 +316,8 @@ SELECT start('target/reject', 't', 'A'), observe('target/reject', 't', 'A', NULL
 SELECT fencing_apply_reject('target/reject', 't', 3, 'no space left');
 SELECT * FROM status('target/reject');
 SELECT last_error, last_error_at <= clock_timestamp() AS at FROM fencing.rollout_status WHERE document_id = 'target/reject';
+-- nobody is told to write it any more
+SELECT observe('target/reject', 't', 'A', NULL);
 -- it is not handed out any more, and neither is a lower one
 SELECT start('target/reject', 't', 'A');
 SELECT release('target/reject', 't', 'A');

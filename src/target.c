@@ -586,9 +586,13 @@ record_observation(void *arg)
 	bool		handed_out = get_bigint(target, Anum_targets_attempt_token) == call->job.token;
 	int64		expected = handed_out ? get_bigint(target, Anum_targets_attempted) : target->applied;
 	int64		found = call->version;
+	bool		given_up;
 
 	/* a fencing_apply() may have passed what was handed out */
 	expected = Max(expected, target->applied);
+
+	/* nobody is to write a version that was rejected since */
+	given_up = expected > target->applied && expected <= target->rejected;
 
 	/* an empty target has what a deletion asks for */
 	if (found == 0)
@@ -610,7 +614,7 @@ record_observation(void *arg)
 	}
 	else if (found < target->applied || (found > 0 && !has_digest(call, found, call->digest)))
 	{
-		if (handed_out && target->diverged)
+		if (handed_out && target->diverged && !given_up)
 			call->job.outcome = FENCING_WRITE;	/* the repair */
 		else
 		{
@@ -629,10 +633,10 @@ record_observation(void *arg)
 		if (found > target->applied)
 			fencing_set_applied(target, found, call->revision.digest,
 								call->revision.digest_version, GetCurrentTimestamp());
-		if (target->diverged || found == expected)
+		if (target->diverged || found == expected || given_up)
 			set_error(target, NULL);
 		set_column(target, Anum_targets_diverged, BoolGetDatum(false));
-		call->job.outcome = found == expected ? FENCING_RECORDED : FENCING_WRITE;
+		call->job.outcome = found == expected || given_up ? FENCING_RECORDED : FENCING_WRITE;
 	}
 	return write_target(call);
 }
