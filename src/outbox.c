@@ -167,7 +167,7 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 		" (consumer, since, since_era, since_xid, era, xid, after_no, mark_era, mark_xid, mark_no)"
 		" SELECT $1, CASE WHEN NOT $2 THEN s.snapshot END, $3, s.xid,"
 		" CASE WHEN $2 THEN (-1)::bigint ELSE $3 END,"
-		" CASE WHEN $2 THEN '0'::xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
+		" CASE WHEN $2 THEN '0'::pg_catalog.xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
 		" 0, $3, $5, $4"
 		" FROM (SELECT pg_catalog.pg_current_xact_id() AS xid,"
 		"  pg_catalog.pg_current_snapshot() AS snapshot) s"

@@ -116,7 +116,7 @@ static const char records_query[] =
  */
 #define SCHEMAS_TO_GO \
 	" FROM fencing.request_schemas s" \
-	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8" \
+	" WHERE s.retired_by OPERATOR(pg_catalog.<>) '0'::pg_catalog.xid8" \
 	" AND (s.retired_by OPERATOR(pg_catalog.<)" \
 	"  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())" \
 	"  OR s.retired_by OPERATOR(pg_catalog.>=)" \
