@@ -21,7 +21,12 @@
  * too, but an answer that the transaction's own snapshot does not bear out is a
  * serialization failure: the transaction could not explain it by what it sees.
  *
- * Locks: fencing.floor (AccessShareLock), then the fence row.
+ * What may differ between the parts is in GateKind: a kind without fences takes
+ * each number as a slot, once; one without tokens knows no epochs; and one that
+ * jumps accepts any number above the fence.
+ *
+ * Locks: of tokens fencing.floor (AccessShareLock); then the fence row, or the key
+ * lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
  *
