@@ -1,6 +1,6 @@
 # Runs TAP files as prove does, and writes how many single tests passed, failed
 # and were skipped to the file named by FENCING_COUNTS.  After a failure it
-# shows the end of the logs of the file that failed.
+# shows the end of the logs of the file that failed, and which tests did.
 #
 #   perl prove.pl [-I folder]... file...
 
@@ -52,5 +52,14 @@ foreach my $file (@failed_files)
 		print "\n==> $log\n";
 		system 'tail', '-n', '60', $log;
 	}
+}
+# last of all, as the end of a log is what one sees first
+foreach my $file (@failed_files)
+{
+	my $name = basename($file, '.pl');
+	my $log = "tmp_check/log/regress_log_$name";
+
+	print "\nfailed in $file:\n";
+	system 'grep', '-h', '-m', '20', '-A', '6', '-E', '^(\[[^]]*\]\([^)]*\) )?not ok ', $log if -f $log;
 }
 exit(@failed_files ? 1 : 0);

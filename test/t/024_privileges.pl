@@ -140,15 +140,14 @@ is(as_superuser('main', 'SELECT job_key, token, reason, revoked_by, client_addr 
 is(as_superuser('main', 'SELECT role, access FROM fencing.grants ORDER BY 1'), "admin|admin\nclient|client", 'who has what');
 
 # What is taken away is gone for sessions that are open, plans kept or not.
-my $session = $node->background_psql('main', on_error_stop => 0, extra_params => [ '-U', 'client' ]);
-like($session->query("SELECT outcome FROM fencing_acquire('open', $owner_a)"), qr/acquired/, 'an open session');
+my $session = FencingTest::Session->new($node, 'main', extra_params => [ '-U', 'client' ]);
+my $acquire = "SELECT outcome FROM fencing_acquire('open', $owner_a)";
+is($session->ask($acquire), 'acquired', 'an open session');
 as_superuser('main', q{SELECT fencing_ungrant('client', 'client')});
-unlike($session->query("\\set VERBOSITY sqlstate\nSELECT outcome FROM fencing_acquire('open', $owner_a)"), qr/renewed/, 'ungranted: refused at once');
-like($session->{stderr}, qr/42501/, 'ungranted: 42501');
-$session->{stderr} = '';
+is($session->ask($acquire), '42501', 'ungranted: refused at once');
 as_superuser('main', q{SELECT fencing_grant('client', 'client')});
-like($session->query("SELECT outcome FROM fencing_acquire('open', $owner_a)"), qr/renewed/, 'granted again: answered at once');
-$session->quit;
+is($session->ask($acquire), 'renewed', 'granted again: answered at once');
+$session->close;
 
 #
 # fencing.max_ttl is the administrator's, also before the library is loaded.

@@ -356,13 +356,19 @@ sub ask
 	return $self->finish;
 }
 
-# What the server said beside answers, since the last time.
+# What the server said beside answers, since the last time.  It comes through
+# another pipe than the answers, perhaps later: psql marks its end there.
 sub errors
 {
 	my ($self) = @_;
-	my $errors = $self->{psql}{stderr};
+	my $psql = $self->{psql};
+	my $end = qr/^no more errors\n/m;
 
-	$self->{psql}{stderr} = '';
+	$psql->{stdin} .= "\\warn no more errors\n";
+	$psql->{timeout}->start;
+	$psql->{run}->pump until $psql->{stderr} =~ $end;
+	my $errors = $psql->{stderr} =~ s/$end//r;
+	$psql->{stderr} = '';
 	return $errors;
 }
 
