@@ -60,6 +60,6 @@ foreach my $file (@failed_files)
 	my $log = "tmp_check/log/regress_log_$name";
 
 	print "\nfailed in $file:\n";
-	system 'grep', '-h', '-m', '20', '-A', '6', '-E', '^(\[[^]]*\]\([^)]*\) )?not ok ', $log if -f $log;
+	system 'grep', '-h', '-m', '20', '-A', '6', '-E', '^(\[[^]]*\]\([^)]*\) )?(not ok |# Looks like )', $log if -f $log;
 }
 exit(@failed_files ? 1 : 0);
