@@ -183,6 +183,18 @@ all_of()
 	done
 }
 
+# The tools wait for ever, or speak of something else, when an input is missing.
+# $1 folder, $2 ending, then the names
+all_there()
+{
+	local folder=$1 ending=$2 name
+	shift 2
+
+	for name in "$@"; do
+		[ -e "$src/$folder/$name$ending" ] || die "there is no $folder/$name$ending"
+	done
+}
+
 run_suite()
 {
 	local suite=$1 name
@@ -192,10 +204,12 @@ run_suite()
 	case $suite in
 		regress)
 			[ $# -gt 0 ] || mapfile -t names < <(all_of sql .sql)
+			all_there sql .sql "$@"
 			run_regress regress REGRESS . . "$@" "${names[@]}"
 			;;
 		isolation)
 			[ $# -gt 0 ] || mapfile -t names < <(all_of test/isolation/specs .spec)
+			all_there test/isolation/specs .spec "$@"
 			run_regress isolation ISOLATION test/isolation output_iso "$@" "${names[@]}"
 			;;
 		tap)
@@ -203,6 +217,7 @@ run_suite()
 			for name in "$@"; do
 				names+=("$(basename "$name" .pl)")
 			done
+			all_there test/t .pl "${names[@]}"
 			names=("${names[@]/#/test/t/}")
 			run_tap "${names[@]/%/.pl}"
 			;;
