@@ -331,6 +331,8 @@ SELECT outcome FROM fencing_apply('apply/deleted', 'u', 2, digest('apply/deleted
 SELECT outcome FROM fencing_apply('apply/deleted', 'u', 2, fencing_digest('null'), 'null', 'SELECT 1 / 0');
 -- a target that never had it: a deletion is applied all the same
 SELECT outcome, applied_version, result FROM fencing_apply('apply/deleted', 'u', 2, sha256(''), statement => 'SELECT $5 IS NULL AS deleted');
+-- but not one that was never published, of a document that is
+SELECT attempt($$SELECT fencing_apply('apply/deleted', 'u', 9, sha256(''), statement => 'SELECT 1 / 0')$$);
 
 --
 -- report_errors and strict
@@ -413,6 +415,10 @@ SELECT attempt($$SELECT fencing_apply('apply/nested', 't', 2, digest('apply/nest
 	statement => 'SELECT fencing_apply($1, $2, $3 - 1, digest($1, $3 - 1))')$$);
 SELECT outcome, result FROM fencing_apply('apply/nested', 't', 2, digest('apply/nested', 2),
 	statement => 'SELECT outcome, applied_version FROM fencing_apply($1, ''u'', 3, digest($1, 3), NULL, ''SELECT write($1, $2, $3, $5)'')');
+-- nor does anything else write its row
+SELECT call, attempt(format($$SELECT fencing_apply('apply/nested', 't', 3, digest('apply/nested', 3), statement => 'SELECT %s')$$, call))
+FROM unnest(ARRAY['fencing_target_desire($1, $2)', 'fencing_target_desire($1, $2, 3)', 'fencing_apply_reject($1, $2, 3, $a$bad$a$)',
+	'fencing_apply_begin($1, $2, gen_random_uuid())', 'fencing_apply_observe($1, $2, 1, 3, $4)']) call;
 SELECT target_id, applied FROM status WHERE document_id = 'apply/nested' ORDER BY target_id;
 -- a job and an event of its own in the statement
 SELECT token FROM fencing_acquire('apply/job', md5('A')::uuid) \gset

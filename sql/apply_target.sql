@@ -324,7 +324,7 @@ SELECT release('target/reject', 't', 'A');
 SELECT outcome, token, version, digest FROM fencing_apply_begin('target/reject', 't', who('A'));
 -- again, with another reason; a lower one does not take it back
 SELECT fencing_apply_reject('target/reject', 't', 3, 'still no space'), fencing_apply_reject('target/reject', 't', 2, 'nor here');
-SELECT applied_version, rejected_version FROM fencing.rollout_status WHERE document_id = 'target/reject';
+SELECT applied_version, rejected_version, last_error FROM fencing.rollout_status WHERE document_id = 'target/reject';
 SELECT start('target/reject', 't', 'A');
 -- the next one is
 SELECT publish_to('target/reject', 4);
@@ -354,6 +354,29 @@ SELECT fencing_apply_reject('target/reject', 't', 8, 'bad too');
 SELECT observe('target/reject', 't', 'B', 5);
 SELECT start('target/reject', 't', 'B'), observe('target/reject', 't', 'B', 5), observe('target/reject', 't', 'B', 6);
 SELECT * FROM status('target/reject');
+-- pinned below a version whose rejection comes late: only that one is given up
+SELECT publish_to('target/pin', 5), fencing_target_desire('target/pin', 't', 3);
+SELECT start('target/pin', 't', 'A'), observe('target/pin', 't', 'A', 3), fencing_target_desire('target/pin', 't'), start('target/pin', 't', 'A');
+SELECT fencing_target_desire('target/pin', 't', 4), start('target/pin', 't', 'A'), fencing_apply_reject('target/pin', 't', 5, 'bad');
+SELECT rejected_version, last_error FROM fencing.rollout_status WHERE document_id = 'target/pin';
+SELECT observe('target/pin', 't', 'A', 3), start('target/pin', 't', 'A');
+-- and not in place of one of the desired version
+SELECT fencing_apply_reject('target/pin', 't', 4, 'bad as well'), fencing_apply_reject('target/pin', 't', 5, 'bad');
+SELECT rejected_version, last_error FROM fencing.rollout_status WHERE document_id = 'target/pin';
+SELECT observe('target/pin', 't', 'A', 3), start('target/pin', 't', 'A');
+-- another desire takes it back
+SELECT fencing_target_desire('target/pin', 't', 4), start('target/pin', 't', 'A'), observe('target/pin', 't', 'A', 4);
+-- given up, but written after all: who comes next reads it back
+SELECT fencing_target_desire('target/pin', 't'), start('target/pin', 't', 'A'), fencing_apply_reject('target/pin', 't', 5, 'timeout'), release('target/pin', 't', 'A');
+SELECT outcome, job_key FROM fencing_apply_begin('target/pin', 't', who('O')) \gset
+\echo :outcome
+SELECT token FROM fencing_acquire(:'job_key', who('O'), '1 hour') \gset
+SELECT fencing_apply_observe('target/pin', 't', :token, 5, digest('target/pin', 4)) AS other_content, fencing_apply_observe('target/pin', 't', :token, 6, digest('target/pin', 5)) AS higher,
+	fencing_apply_observe('target/pin', 't', :token, 5, digest('target/pin', 5)) AS that;
+SELECT * FROM status('target/pin');
+-- where nothing is published any version may be given up
+SELECT fencing_target_desire('target/elsewhere', 't'), fencing_apply_reject('target/elsewhere', 't', 7, 'no space left');
+SELECT rejected_version, last_error FROM fencing.rollout_status WHERE document_id = 'target/elsewhere';
 -- the reason stays until another version is applied, whatever is read back
 SELECT publish_to('target/reason', 1), fencing_target_desire('target/reason', 't');
 SELECT start('target/reason', 't', 'A'), observe('target/reason', 't', 'A', 1), publish_to('target/reason', 2), fencing_apply_reject('target/reason', 't', 2, 'no space left');

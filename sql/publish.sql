@@ -171,9 +171,10 @@ SELECT pub('r', 3, '"d"');
 SELECT del('r', 3);
 -- what counts is the content alone, not how it came there
 SELECT pub('r', 3, '"a"');
-SELECT back('r', 3, 4);
-SELECT back('r', 1, 2);
 SELECT back('r', 1, 1);
+-- who expects a version knows none above it
+SELECT attempt('SELECT back(''r'', 3, 4)');
+SELECT attempt('SELECT back(''r'', 1, 2)');
 -- note and time are its own, and there may be no note
 SELECT back('r', 4, 2);
 -- of what was a rollback, of the latest itself
@@ -181,12 +182,13 @@ SELECT back('r', 5, 4);
 SELECT back('r', 6, 6);
 SELECT history('r');
 SELECT bool_and(committed_at > before) AS later FROM (SELECT committed_at, lag(committed_at) OVER (ORDER BY version) AS before FROM fencing.revisions WHERE document_id = 'r') v;
--- what is to be published again was never published
+-- nor one that was never published
 SELECT attempt('SELECT back(''r'', 7, 8)');
 SELECT attempt('SELECT back(''r'', 7, 9223372036854775807)');
 SELECT attempt('SELECT back(''r'', 3, 8)');
--- nor was what is expected
+-- what is expected was never published
 SELECT attempt('SELECT back(''r'', 8, 1)');
+SELECT attempt('SELECT back(''r'', 8, 8)');
 SELECT attempt('SELECT back(''no document'', 1, 1)');
 -- another document's versions are not this one's
 SELECT pub('r2', 0, '"a"');
@@ -867,7 +869,7 @@ BEGIN
 			call := format('back(%L, %s, %s)', d, expected, src);
 			SELECT * INTO there FROM model WHERE document = d AND version = src;
 			new := there.content;
-			IF src < 1 THEN
+			IF src < 1 OR src > expected THEN
 				wanted := '22023';
 			ELSIF there IS NULL THEN
 				wanted := 'LF001';

@@ -265,19 +265,24 @@ apply_accepted(Gate *gate)
 	FencingTarget *target = &apply->target;
 	Jsonb	   *content = apply->content;
 
-	if (content == NULL &&
-		!fencing_same_text(apply->digest, fencing_make_digest(NULL, FENCING_DIGEST_VERSION)))
+	if (content == NULL)
 	{
 		Snapshot	snapshot = fencing_fresh_snapshot();
+		int64		latest = fencing_latest_version(target->document_id, snapshot);
 		FencingRevision revision;
 
 		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
-		if (!revision.found)
-			fencing_never_published(target->document_id, gate->number,
-									fencing_latest_version(target->document_id, snapshot));
-		fencing_require_visible(apply->revisions, revision.tuple);
-		content = fencing_revision_content(apply->revisions, &revision);
+		if (revision.found)
+		{
+			fencing_require_visible(apply->revisions, revision.tuple);
+			content = fencing_revision_content(apply->revisions, &revision);
+		}
+		/* a deletion has no content, so that of elsewhere is given already */
+		else if (latest > 0 ||
+				 !fencing_same_text(apply->digest,
+									fencing_make_digest(NULL, FENCING_DIGEST_VERSION)))
+			fencing_never_published(target->document_id, gate->number, latest);
 		UnregisterSnapshot(snapshot);
 	}
 	apply->args[4] = content == NULL ? (Datum) 0 : JsonbPGetDatum(content);
@@ -290,16 +295,40 @@ static void
 keep_applied(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	FencingTarget *target = &apply->target;
+	FencingTarget target;
 
 	/* the gate may have looked at what the transaction's snapshot has since */
-	fencing_read_target(gate->fence_rel, target, gate->fence.tuple);
-	fencing_require_visible(gate->fence_rel, target->tuple);
-	fencing_set_applied(target, gate->number, apply->digest, FENCING_DIGEST_VERSION,
+	fencing_read_target(gate->fence_rel, &apply->target, gate->fence.tuple);
+	fencing_require_visible(gate->fence_rel, apply->target.tuple);
+
+	/* a copy: an error that is reported has applied nothing */
+	target = apply->target;
+	fencing_set_applied(&target, gate->number, apply->digest, FENCING_DIGEST_VERSION,
 						gate->committed_at);
-	target->values[Anum_targets_result - 1] = gate->result;
-	target->nulls[Anum_targets_result - 1] = gate->result_null;
-	fencing_update(gate->fence_rel, target->tuple, target->values, target->nulls);
+	target.values[Anum_targets_result - 1] = gate->result;
+	target.nulls[Anum_targets_result - 1] = gate->result_null;
+	fencing_update(gate->fence_rel, target.tuple, target.values, target.nulls);
+}
+
+/*
+ * Nothing but the call itself writes the target's row while its statement runs.
+ * Raises 55006.
+ */
+void
+fencing_refuse_in_apply(const FencingTarget *target, const char *function)
+{
+	for (const Gate *gate = fencing_gates_in_progress(); gate != NULL; gate = gate->outer)
+	{
+		const FencingTarget *own = &((const ApplyGate *) gate)->target;
+
+		if (gate->kind == &apply_kind &&
+			fencing_same_text(own->document_id, target->document_id) &&
+			fencing_same_text(own->target_id, target->target_id))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("%s was called by the statement that applies to the same target",
+							function)));
+	}
 }
 
 static void

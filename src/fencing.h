@@ -549,6 +549,11 @@ extern void fencing_set_applied(FencingTarget *target, int64 version, bytea *dig
 								int digest_version, TimestampTz applied_at);
 
 /*
+ * apply.c: applying to a target in this database
+ */
+extern void fencing_refuse_in_apply(const FencingTarget *target, const char *function);
+
+/*
  * operation.c: operations and the versions of their request schemas
  */
 typedef struct RequestSchema RequestSchema;

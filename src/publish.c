@@ -136,6 +136,10 @@ fencing_publish_rollback(PG_FUNCTION_ARGS)
 	begin_publish(&publish, fcinfo, "rollback");
 	arg_expected_version(&publish, fcinfo, 1);
 	publish.source_version = fencing_arg_token(fcinfo, 2, "source_version");
+	if (publish.source_version > publish.expected_version)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("source_version must not be above expected_version")));
 	publish.content = source_content(publish.document_id, publish.source_version);
 	arg_note(&publish, fcinfo, 3);
 

@@ -55,7 +55,7 @@ static void desire_new(TargetCall *call);
 static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
 static void check_desired(TargetCall *call);
-static void require_published(TargetCall *call);
+static int64 require_published(TargetCall *call);
 static bool is_passed(TargetCall *call);
 static bool reject_locked(void *arg);
 static bool choose_version(TargetCall *call, Snapshot snapshot);
@@ -165,6 +165,7 @@ begin_call(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 	fencing_arg_target(fcinfo, &call->target);
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
+	fencing_refuse_in_apply(&call->target, function);
 	call->targets = fencing_open(FENCING_TARGETS, RowExclusiveLock);
 	call->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
 }
@@ -321,11 +322,11 @@ check_desired(TargetCall *call)
 						text_to_cstring(call->target.document_id)),
 				 errdetail("The applied version is %lld.", (long long) call->target.applied),
 				 errhint("Publish the old content again by fencing_publish_rollback().")));
-	require_published(call);
+	(void) require_published(call);
 }
 
-/* Of a document that is published elsewhere, any version may be. */
-static void
+/* The latest version, 0 of a document that is published elsewhere: any may be. */
+static int64
 require_published(TargetCall *call)
 {
 	Snapshot	snapshot = fencing_fresh_snapshot();
@@ -334,6 +335,7 @@ require_published(TargetCall *call)
 	UnregisterSnapshot(snapshot);
 	if (latest > 0 && call->version > latest)
 		fencing_never_published(call->target.document_id, call->version, latest);
+	return latest;
 }
 
 /*
@@ -375,12 +377,21 @@ reject_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
+	int64		desired;
 
 	if (is_passed(call))
 		return false;
-	require_published(call);
+	desired = require_published(call);
+	if (target->desired != 0)
+		desired = target->desired;
 	call->outcome = FENCING_RECORDED;
-	set_column(target, Anum_targets_rejected, Int64GetDatum(Max(target->rejected, call->version)));
+	/* one that comes late does not take that of the desired version back */
+	if (desired > 0 && target->rejected == desired && call->version != desired)
+	{
+		fencing_require_visible(call->targets, target->tuple);
+		return false;
+	}
+	set_column(target, Anum_targets_rejected, Int64GetDatum(call->version));
 	set_column(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
 	set_column(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	return write_target(call);
@@ -435,7 +446,7 @@ choose_version(TargetCall *call, Snapshot snapshot)
 	look(call, snapshot);
 	desired = target->desired != 0 ? target->desired :
 		fencing_latest_version(target->document_id, snapshot);
-	if (desired > target->applied && desired > target->rejected)
+	if (desired > target->applied && desired != target->rejected)
 		call->version = desired;
 	else if (target->diverged && target->applied > 0)
 		call->version = target->applied;
@@ -584,15 +595,19 @@ record_observation(void *arg)
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
 	bool		handed_out = get_bigint(target, Anum_targets_attempt_token) == call->job.token;
-	int64		expected = handed_out ? get_bigint(target, Anum_targets_attempted) : target->applied;
+	int64		attempted = get_bigint(target, Anum_targets_attempted);
+	int64		expected = handed_out ? attempted : target->applied;
 	int64		found = call->version;
 	bool		given_up;
 
 	/* a fencing_apply() may have passed what was handed out */
 	expected = Max(expected, target->applied);
+	/* what an earlier holder was to write has been written, after all */
+	if (found > expected && found <= attempted && has_digest(call, found, call->digest))
+		expected = found;
 
 	/* nobody is to write a version that was rejected since */
-	given_up = expected > target->applied && expected <= target->rejected;
+	given_up = expected > target->applied && expected == target->rejected;
 
 	/* an empty target has what a deletion asks for */
 	if (found == 0)
