@@ -603,7 +603,11 @@ WHERE (c.since IS NULL
 		OR e.era OPERATOR(pg_catalog.>) c.since_era
 		OR e.era OPERATOR(pg_catalog.=) c.since_era
 			AND (e.xid OPERATOR(pg_catalog.=) c.since_xid
-				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since)))
+				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since))
+		OR e.era OPERATOR(pg_catalog.<) c.since_era
+			AND e.era OPERATOR(pg_catalog.>) (c.since_era OPERATOR(pg_catalog.-) 1024)
+			AND e.xid OPERATOR(pg_catalog.<) pg_catalog.pg_snapshot_xmax(c.since)
+			AND NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since))
 	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL FROM fencing.outbox_acks k
 		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
 		AND k.event_no OPERATOR(pg_catalog.=) e.no), false);

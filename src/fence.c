@@ -386,10 +386,11 @@ fencing_is_current(FencingJob *job, Snapshot snapshot)
 /*
  * Calls work with the fence locked, as a commit has it, if the token of the call
  * is current; else the answer is "stale".  work sets the outcome, and returns
- * whether it wrote.  fencing_begin_job() has been called.
+ * whether it wrote; expect_write is for work that always does.
+ * fencing_begin_job() has been called.
  */
 FencingOutcome
-fencing_with_token(FencingJob *job, FencingWork work, void *arg)
+fencing_with_token(FencingJob *job, bool expect_write, FencingWork work, void *arg)
 {
 	do
 	{
@@ -399,8 +400,8 @@ fencing_with_token(FencingJob *job, FencingWork work, void *arg)
 		job->moved = false;
 		job->outcome = FENCING_STALE;
 		if (fencing_is_current(job, snapshot))
-			job->moved = !fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
-												work, arg);
+			job->moved = !fencing_with_row_lock(job->fences, job->fence.tuple, snapshot,
+												expect_write, work, arg);
 		UnregisterSnapshot(snapshot);
 	} while (job->moved);
 	if (job->outcome == FENCING_STALE)

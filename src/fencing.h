@@ -483,7 +483,8 @@ extern void fencing_refuse_external(const FencingJob *job);
 extern void fencing_require_absent(FencingJob *job);
 extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
 extern bool fencing_is_current(FencingJob *job, Snapshot snapshot);
-extern FencingOutcome fencing_with_token(FencingJob *job, FencingWork work, void *arg);
+extern FencingOutcome fencing_with_token(FencingJob *job, bool expect_write, FencingWork work,
+										 void *arg);
 extern void fencing_require_same_fence(const FencingJob *job);
 
 /*

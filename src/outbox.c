@@ -70,6 +70,7 @@ static bool ack_locked(void *arg);
 static bool park_locked(void *arg);
 static void compact(RelayCall *call);
 static void require_subscribed(RelayCall *call, bool lock);
+static bool is_any_prepared(void);
 static void make_mark(Datum *no, Datum *xid);
 static void forget_acks(Datum consumer);
 static void put_events(SPITupleTable *rows, uint64 count, void *arg);
@@ -166,25 +167,32 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 		"WITH i AS (INSERT INTO fencing.outbox_consumers"
 		" (consumer, since, since_era, since_xid, era, xid, after_no, mark_era, mark_xid, mark_no)"
 		" SELECT $1, CASE WHEN NOT $2 THEN s.snapshot END, $3, s.xid,"
-		" CASE WHEN $2 THEN (-1)::bigint ELSE $3 END,"
-		" CASE WHEN $2 THEN '0'::pg_catalog.xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
+		" CASE WHEN $6 THEN (-1)::bigint ELSE $3 END,"
+		" CASE WHEN $6 THEN '0'::pg_catalog.xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
 		" 0, $3, $5, $4"
 		" FROM (SELECT pg_catalog.pg_current_xact_id() AS xid,"
 		"  pg_catalog.pg_current_snapshot() AS snapshot) s"
 		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
 		" SELECT pg_catalog.count(*) FROM i";
-	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID, XID8OID};
+	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID, XID8OID, BOOLOID};
+	bool		from_start = fencing_arg_bool(fcinfo, 1, "from_start");
 	Datum		args[lengthof(argtypes)];
 	int64		subscribed;
 
 	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
-	args[1] = BoolGetDatum(fencing_arg_bool(fcinfo, 1, "from_start"));
+	args[1] = BoolGetDatum(from_start);
 	PreventCommandIfReadOnly("fencing_outbox_subscribe()");
 	PreventCommandIfParallelMode("fencing_outbox_subscribe()");
 
 	(void) fencing_enter_epoch();
 	args[2] = Int64GetDatum(fencing_current_epoch());
 	make_mark(&args[3], &args[4]);
+
+	/*
+	 * One that was prepared in a former era when the snapshot was taken may yet
+	 * commit, or has: then all events are looked at, until they are compacted.
+	 */
+	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || is_any_prepared());
 	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
@@ -212,6 +220,23 @@ fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 	forget_acks(args[0]);
 	ForceSyncCommit();
 	PG_RETURN_VOID();
+}
+
+/*
+ * Whether a transaction is prepared in this database.  That is not read from a
+ * snapshot: if the answer is no, later snapshots see what has become of those
+ * that were.
+ */
+static bool
+is_any_prepared(void)
+{
+	static const char query[] =
+		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts t"
+		" WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database()";
+	int64		prepared;
+
+	fencing_execute_as_owner(query, 0, NULL, NULL, NULL, NULL, 1, &prepared);
+	return prepared > 0;
 }
 
 /* The last number drawn, and the first transaction that had not begun then. */
@@ -340,7 +365,7 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 				 errmsg("ids must not contain nulls")));
 
 	begin_relay(&call, fcinfo, "fencing_outbox_ack()");
-	outcome = fencing_with_token(&call.job, ack_locked, &call);
+	outcome = fencing_with_token(&call.job, false, ack_locked, &call);
 	if (outcome == FENCING_STALE)
 	{
 		AckCounts	counts;
@@ -446,7 +471,7 @@ ack_locked(void *arg)
  * Moves (era, xid) of the consumer up to its first pending event, but not past
  * a transaction that may still write one, and forgets the acknowledgements
  * below.  While a transaction is prepared nothing is moved: it may be of a former
- * era.
+ * era, and all others of those have ended.
  */
 static void
 compact(RelayCall *call)
@@ -470,8 +495,6 @@ compact(RelayCall *call)
 		"  ROW(o.mark_era, o.mark_xid) AS reached) r"
 		" WHERE c.consumer OPERATOR(pg_catalog.=) $1 AND o.consumer OPERATOR(pg_catalog.=) $1"
 		" AND ROW(h.era, h.xid) OPERATOR(pg_catalog.>) ROW(c.era, c.xid)"
-		" AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_prepared_xacts t"
-		"  WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database())"
 		" RETURNING h.era, h.xid"
 		")"
 		" DELETE FROM fencing.outbox_acks a USING moved m"
@@ -480,11 +503,19 @@ compact(RelayCall *call)
 		"  FROM fencing.outbox e WHERE e.no OPERATOR(pg_catalog.=) a.event_no)";
 	Oid			argtypes[] = {TEXTOID, INT8OID, INT8OID, XID8OID};
 	Datum		args[lengthof(argtypes)];
+	Snapshot	snapshot;
+
+	if (is_any_prepared())
+		return;
 
 	args[0] = PointerGetDatum(call->job.job_key);
 	args[1] = Int64GetDatum(fencing_current_epoch());
 	make_mark(&args[2], &args[3]);
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+
+	/* newer than that look, and than any snapshot of the transaction */
+	snapshot = fencing_fresh_snapshot();
+	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, snapshot, NULL, NULL);
+	UnregisterSnapshot(snapshot);
 }
 
 /*
@@ -500,7 +531,7 @@ fencing_outbox_park(PG_FUNCTION_ARGS)
 	call.reason = PG_ARGISNULL(3) ? NULL : fencing_arg_reason(fcinfo, 3, "reason");
 
 	begin_relay(&call, fcinfo, "fencing_outbox_park()");
-	return fencing_answer(fcinfo, fencing_with_token(&call.job, park_locked, &call), NULL, NULL);
+	return fencing_answer(fcinfo, fencing_with_token(&call.job, false, park_locked, &call), NULL, NULL);
 }
 
 static bool

@@ -568,7 +568,7 @@ fencing_apply_observe(PG_FUNCTION_ARGS)
 	look(&call, snapshot);
 	UnregisterSnapshot(snapshot);
 	fencing_begin_job(&call.job, "fencing_apply_observe()");
-	call.outcome = fencing_with_token(&call.job, observe_locked, &call);
+	call.outcome = fencing_with_token(&call.job, true, observe_locked, &call);
 	end_call(&call);
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
 }

@@ -5,6 +5,9 @@
 use strict;
 use warnings;
 
+use FindBin;
+use lib "$FindBin::RealBin/../lib/perl";
+use FencingTest ();
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -264,11 +267,22 @@ is(sql(q{SELECT get('c')}, $standby), 'db1, df1, pa3 pa4', 'promotion: new event
 is(sql(q{SELECT park('c', 'dp1', NULL), ack_all('c'), ack_all('new')}, $standby), 'committed|committed 6|committed 6', 'promotion: all of it');
 sql(q{SELECT emit('b', 'pb2'); CALL transactions(20)}, $standby);
 is(sql(q{SELECT get('c'), ack_all('c'), ack_all('new'), get('c')}, $standby), 'pb2|committed 1|committed 1|', 'promotion: and more');
+# Who subscribes now gets it as well, and nobody acknowledges past it, whatever
+# his snapshot shows.
+sql(q{SELECT fencing_outbox_subscribe('late', false), take('late'); SELECT emit('b', 'pb3')}, $standby);
+my $relay = FencingTest::open_session($standby);
+my $subscriber = FencingTest::open_session($standby);
+is($relay->ask(q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT get('c')}), 'pb3', 'promotion: a relay at REPEATABLE READ');
+$subscriber->ask('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 sql(q{COMMIT PREPARED 'across'}, $standby);
-is(sql(q{SELECT get('c'), get('new')}, $standby), 'px1|px1', 'promotion: an event that was prepared before it');
+is($relay->ask(q{SELECT ack_all('c'); COMMIT}), 'committed 1', 'promotion: which acknowledges what it sees');
+is($subscriber->ask(q{SELECT fencing_outbox_subscribe('late rr', false), outcome FROM fencing_acquire('late rr', md5('A')::uuid, '1 hour'); COMMIT}), '|acquired', 'promotion: a subscription at REPEATABLE READ');
+$_->close foreach $relay, $subscriber;
+is(sql(q{SELECT get('c'), get('new'), get('late'), get('late rr')}, $standby), 'px1|pb3, px1|pb3, px1|px1', 'promotion: an event that was prepared before it');
 sql(q{SELECT emit('x', 'px2')}, $standby);
-is(sql(q{SELECT get('c'), ack_all('c'), ack_all('new')}, $standby), 'px1 px2|committed 2|committed 2', 'promotion: in order');
-is(sql(q{SELECT get('c'), get('new'); SELECT kept('c') + kept('new')}, $standby), "|\n0", 'promotion: nothing is kept');
+is(sql(q{SELECT get('c'), ack_all('c'), ack_all('new'), ack_all('late'), ack_all('late rr')}, $standby), 'px1 px2|committed 2|committed 3|committed 3|committed 2', 'promotion: in order');
+is(sql(q{SELECT get('c'), get('new'), get('late'), get('late rr'); SELECT kept('c') + kept('new') + kept('late') + kept('late rr')}, $standby), "|||\n0", 'promotion: nothing is kept');
+sql(q{SELECT fencing_outbox_unsubscribe('late'), fencing_outbox_unsubscribe('late rr')}, $standby);
 is(sql(q{SELECT more FROM fencing_purge('events', '1 microsecond', 1000000); SELECT count(*) FROM fencing.outbox}, $standby), "f\n0", 'promotion: purged');
 # Administrators: a new epoch waits for those who emit.
 $slow = $standby->background_psql('postgres');
