@@ -159,8 +159,22 @@ SET ROLE regress_fencing_auth_client;
 SELECT verdict('definer'), current_user;
 RESET ROLE;
 -- a search_path of its own is its own
-SELECT operation('path', authorize('path', 'SELECT EXISTS (SELECT FROM allowed a WHERE a.who = auth->>''who'')', 'LANGUAGE sql SET search_path = regress_authorize'));
+SELECT operation('path', authorize('path', 'SELECT EXISTS (SELECT FROM allowed a WHERE a.who = auth->>''who'')', 'LANGUAGE sql SET work_mem = 1024 SET search_path = "Other ""one", regress_authorize, pg_temp'));
+CREATE TEMP TABLE allowed (who text);
+INSERT INTO allowed VALUES ('eve');
 SELECT verdict('path'), verdict('path', '{"who": "eve"}') AS eve;
+-- but one that lets the caller's tables in is refused, and denied if it is set later
+\set VERBOSITY default
+SELECT operation('path', authorize('path1', 'SELECT EXISTS (SELECT FROM allowed a WHERE a.who = auth->>''who'')', 'LANGUAGE sql SET search_path = regress_authorize'));
+\set VERBOSITY sqlstate
+SELECT operation('path', authorize('path2', 'SELECT true', 'LANGUAGE sql SET search_path = pg_temp, regress_authorize'));
+SELECT operation('path', authorize('path3', 'SELECT true', 'LANGUAGE sql SET search_path = '''''));
+SELECT operation('path', authorize('path4', 'SELECT true', 'LANGUAGE sql SET search_path = "regress_authorize, pg_temp"'));
+ALTER FUNCTION path(text, text, jsonb, jsonb) SET search_path = regress_authorize;
+SELECT verdict('path'), verdict('path', '{"who": "eve"}') AS eve;
+ALTER FUNCTION path(text, text, jsonb, jsonb) SET search_path = regress_authorize, pg_temp;
+SELECT verdict('path'), verdict('path', '{"who": "eve"}') AS eve;
+DROP TABLE pg_temp.allowed;
 
 --
 -- With which names.  Whatever the caller puts in the way, the verdict stays.

@@ -27,10 +27,12 @@
 #include "fencing.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
 typedef struct AuthorizeCall
 {
@@ -45,12 +47,16 @@ typedef struct AuthorizeCall
 static const Oid argtypes[] = {TEXTOID, TEXTOID, JSONBOID, JSONBOID};
 
 static Oid	find_function(const char *schema, const char *name, const char *owner);
+static bool path_is_pinned(HeapTuple function);
 static bool may_execute(Oid function);
 static bool ask(void *arg);
 
 /*
- * Whether the function says true.  Propagates serialization failures, deadlocks
- * and cancellation; all other errors are a no.
+ * Whether the function says true.  Serialization failures, deadlocks and
+ * cancellation go on as errors; all other errors are a no.
+ *
+ * An error may quote auth, and so may the statement that the server would log
+ * beside a message: only the SQLSTATE leaves this function.
  */
 bool
 fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
@@ -64,7 +70,9 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 	{
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("operation \"%s\" denied: its authorize function is not there or not the one it was",
-						text_to_cstring(operation))));
+						text_to_cstring(operation)),
+				 errhidestmt(true),
+				 errhidecontext(true)));
 		return false;
 	}
 
@@ -75,15 +83,21 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 	(void) fencing_subtransaction(ask, &call, &error);
 	if (error != NULL)
 	{
-		int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+		int			sqlerrcode = error->sqlerrcode;
+		int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
 
+		FreeErrorData(error);
 		if (category == MAKE_SQLSTATE('4', '0', '0', '0', '0') ||
 			category == MAKE_SQLSTATE('5', '7', '0', '0', '0'))
-			ReThrowError(error);
+			ereport(ERROR,
+					(errcode(sqlerrcode),
+					 errmsg("authorization of operation \"%s\" was interrupted",
+							text_to_cstring(operation))));
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("operation \"%s\" denied: its authorize function raised an error with SQLSTATE %s",
-						text_to_cstring(operation), unpack_sql_state(error->sqlerrcode))));
-		FreeErrorData(error);
+						text_to_cstring(operation), unpack_sql_state(sqlerrcode)),
+				 errhidestmt(true),
+				 errhidecontext(true)));
 		return false;
 	}
 	return call.allowed;
@@ -91,7 +105,8 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 
 /*
  * Raises 22023 unless the function has the signature (tenant_id text, operation
- * text, request jsonb, auth jsonb) returns boolean.
+ * text, request jsonb, auth jsonb) returns boolean, and a search_path, if it sets
+ * one, that ends with pg_temp.
  */
 void
 fencing_check_authorize(Oid function)
@@ -111,6 +126,12 @@ fencing_check_authorize(Oid function)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("function \"%s\" cannot authorize an operation", NameStr(proc->proname)),
 				 errdetail("Its arguments must be (tenant_id text, operation text, request jsonb, auth jsonb), its result boolean.")));
+	if (!path_is_pinned(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("function \"%s\" cannot authorize an operation", NameStr(proc->proname)),
+				 errdetail("Temporary tables of its callers come first in the search_path that it sets."),
+				 errhint("Let that search_path end with pg_temp.")));
 	ReleaseSysCache(tuple);
 }
 
@@ -132,7 +153,8 @@ find_function(const char *schema, const char *name, const char *owner)
 		return InvalidOid;
 
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	if (proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == BOOLOID)
+	if (proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == BOOLOID &&
+		path_is_pinned(tuple))
 	{
 		char	   *proowner = GetUserNameFromId(proc->proowner, true);
 
@@ -141,6 +163,37 @@ find_function(const char *schema, const char *name, const char *owner)
 	}
 	ReleaseSysCache(tuple);
 	return result;
+}
+
+/*
+ * Whether no temporary object of the caller comes before those that the function
+ * means.  pg_temp is the first schema of a search_path that does not name it.
+ */
+static bool
+path_is_pinned(HeapTuple function)
+{
+	static const char search_path[] = "search_path=";
+	bool		isnull;
+	Datum		config = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &isnull);
+	Datum	   *settings;
+	int			count;
+
+	if (isnull)
+		return true;
+
+	deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT,
+					  &settings, NULL, &count);
+	for (int i = 0; i < count; i++)
+	{
+		char	   *setting = TextDatumGetCString(settings[i]);
+		List	   *schemas;
+
+		if (strncmp(setting, search_path, strlen(search_path)) == 0 &&
+			(!SplitIdentifierString(setting + strlen(search_path), ',', &schemas) ||
+			 schemas == NIL || strcmp((char *) llast(schemas), "pg_temp") != 0))
+			return false;
+	}
+	return true;
 }
 
 static bool
