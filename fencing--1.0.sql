@@ -547,7 +547,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_emit(text, text, text, jsonb) IS
-'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000, 25006, 40P01';
+'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000, 25006, 40P01, 55000';
 
 CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
 RETURNS void
@@ -555,7 +555,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_subscribe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_subscribe(text, boolean) IS
-'delivers events to a consumer from now on: those that commit later, or with from_start all that are there too. Again: no change. Errors: 22004, 22023, 54000, 25006';
+'delivers events to a consumer from now on: those that commit later, or with from_start all that are there too. Again: no change. Errors: 22004, 22023, 54000, 25006, 55000';
 
 CREATE FUNCTION fencing_outbox_unsubscribe(consumer text)
 RETURNS void
@@ -573,7 +573,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_read'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_read(text, bigint, integer) IS
-'events that the consumer has not acknowledged, in order, with outcome current; of an aggregate with a parked event none after that. A relay whose token is not current gets one row stale. Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006, LF001';
+'events that the consumer has not acknowledged, in order, with outcome current; of an aggregate with a parked event none after that. A relay whose token is not current gets one row stale. Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006, 55000, LF001';
 
 CREATE FUNCTION fencing_outbox_ack(consumer text, token bigint, ids uuid[],
 	OUT outcome fencing_outcome, OUT acked integer)
@@ -581,7 +581,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_ack'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_ack(text, bigint, uuid[]) IS
-'acknowledges events: committed, replayed (all were already: roll back what you did beside it), conflict (some were already, are unknown, or come after one that is open; none is acknowledged) or stale. In the transaction of the effect and before it, an exactly-once gate. Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+'acknowledges events: committed, replayed (all were already: roll back what you did beside it), conflict (some were already, are unknown, or come after one that is open; none is acknowledged) or stale. In the transaction of the effect and before it, an exactly-once gate. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
 CREATE FUNCTION fencing_outbox_park(consumer text, token bigint, id uuid, reason text,
 	OUT outcome fencing_outcome)
@@ -589,7 +589,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_park'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_park(text, bigint, uuid, text) IS
-'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
 -- What is not done, in one place; for the functions, not for people.  Each
 -- acknowledgement is looked up by its key, in a subquery that is not a join: how
@@ -644,7 +644,7 @@ AS 'MODULE_PATHNAME', 'fencing_publish'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish(text, bigint, jsonb, text) IS
-'makes version expected_version + 1 of a document (0: a new one) with its event: committed, replayed (that version has this content), conflict (it has another; latest_version and latest_digest say where the document is: read again and redo). Errors: 22004, 22023, 54000, 0A000, 25006, 40001, LF001 expected_version is above the latest';
+'makes version expected_version + 1 of a document (0: a new one) with its event: committed, replayed (that version has this content), conflict (it has another; latest_version and latest_digest say where the document is: read again and redo). Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF001 expected_version is above the latest, LF002';
 
 CREATE FUNCTION fencing_publish_rollback(document_id text, expected_version bigint, source_version bigint, note text DEFAULT NULL,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
@@ -653,7 +653,7 @@ AS 'MODULE_PATHNAME', 'fencing_publish_rollback'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish_rollback(text, bigint, bigint, text) IS
-'publishes the content of an older version again, as version expected_version + 1. Outcomes as fencing_publish(). Errors: as there, also 22023 source_version is a deletion, LF001 it was never published';
+'publishes the content of an older version again, as version expected_version + 1. Outcomes as fencing_publish(). Errors: as there, also 22023 source_version is a deletion or above expected_version, LF001 it was never published';
 
 CREATE FUNCTION fencing_publish_delete(document_id text, expected_version bigint, note text DEFAULT NULL,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
@@ -671,7 +671,7 @@ AS 'MODULE_PATHNAME', 'fencing_publish_force'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish_force(text, jsonb, text) IS
-'for administrators: publishes above whatever the latest version is, and is recorded as such with the reason; each call makes a version. committed. Errors: 22004, 22023, 54000, 0A000, 25006, 40001';
+'for administrators: publishes above whatever the latest version is, and is recorded as such with the reason; each call makes a version. committed. Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF002';
 
 CREATE FUNCTION fencing_publish_current(document_id text,
 	OUT version bigint, OUT content jsonb, OUT digest bytea, OUT digest_version integer, OUT kind text,
@@ -703,7 +703,7 @@ AS 'MODULE_PATHNAME', 'fencing_target_desire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_target_desire(text, text, bigint) IS
-'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, LF001 a version above the latest of a document that is published here';
+'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back, whichever version is named. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001 a version above the latest of a document that is published here';
 
 CREATE FUNCTION fencing_apply(document_id text, target_id text, version bigint, digest bytea,
 	content jsonb DEFAULT NULL, statement text DEFAULT NULL,
@@ -723,7 +723,7 @@ AS 'MODULE_PATHNAME', 'fencing_apply_begin'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_begin(text, text, uuid, interval) IS
-'for a target outside this database: takes the lease of the target and hands out the version to write: acquired or renewed (observe the target, and write if that says so), held (somebody else is at it), done (nothing to write; version and digest are the applied ones). Never waits. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
+'for a target outside this database: takes the lease of the target and hands out the version to write: acquired or renewed (observe the target, and write if that says so), held (somebody else is at it), done (nothing to write; version and digest are the applied ones). Never waits. Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the statement that applies to the target, LF001';
 
 CREATE FUNCTION fencing_apply_observe(document_id text, target_id text, token bigint, version bigint, digest bytea,
 	OUT outcome fencing_outcome)
@@ -731,7 +731,7 @@ AS 'MODULE_PATHNAME', 'fencing_apply_observe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_observe(text, text, bigint, bigint, bytea) IS
-'records what was read back from a target, version and digest NULL if it is empty: recorded (it has what it should have, and that counts as applied), write (write the version handed out, then observe again), ahead (it has a higher version than was handed out), diverged (it has fallen back, or has other content; begin again to repair it), stale (the token is not current). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+'records what was read back from a target, version and digest NULL if it is empty: recorded (it has what it should have, or what an earlier holder was handed out and wrote after all, and that counts as applied), write (write the version handed out, then observe again), ahead (it has a higher version than the last that was handed out, or that of an earlier holder with other content), diverged (it has fallen back, or has other content; begin again to repair it), stale (the token is not current). Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the statement that applies to the target, LF001';
 
 CREATE FUNCTION fencing_apply_reject(document_id text, target_id text, version bigint, reason text,
 	OUT outcome fencing_outcome)
@@ -739,7 +739,7 @@ AS 'MODULE_PATHNAME', 'fencing_apply_reject'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_reject(text, text, bigint, text) IS
-'gives a version up for a target, so that fencing_apply_begin() hands it out no more: recorded, or stale (it or a higher one is applied). Errors: 22004, 22023, 54000, 25006, 40001, LF001';
+'gives a version up for a target, that one only, so that fencing_apply_begin() hands it out no more: recorded, or stale (it or a higher one is applied). Errors: 22004, 22023, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001';
 
 --
 -- Protected tables
