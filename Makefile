@@ -24,6 +24,7 @@ OBJS = \
 	src/once.o \
 	src/operation.o \
 	src/authorize.o \
+	src/request_projection.o \
 	src/request_schema.o \
 	src/request_format.o \
 	src/outbox.o \

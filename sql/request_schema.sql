@@ -269,6 +269,9 @@ SELECT * FROM project('{"properties": {"o": {"properties": {"x": {"default": 1}}
 SELECT * FROM project('{"required": ["a", "b"], "properties": {"a": {}, "b": {"nullable": true, "type": "string"}}}', '{"a": 1, "b": "x"}', '{"a": 1}', '{"b": null}', '{"a": null, "b": null}', '{}');
 SELECT * FROM project('{"properties": {"o": {"required": ["a"], "properties": {"a": {}}}}}', '{}', '{"o": {}}', '{"o": {"a": 0}}');
 SELECT * FROM project('{"properties": {"a": {}}, "required": []}', '{}');
+-- what is left out is not asked for; nor what only responses must have
+SELECT * FROM project('{"properties": {"a": {}}, "additionalProperties": true, "required": ["a", "b"]}', '{"a": 1}', '{"a": 1, "b": 2}', '{"b": 2}');
+SELECT * FROM project('{"properties": {"id": {"type": "string", "readOnly": true}, "a": {"readOnly": false}}, "required": ["id", "a"]}', '{"a": 1}', '{"id": "x", "a": 1}', '{"id": "x"}');
 
 -- arrays: order and length count; without items an element is taken whole
 SELECT * FROM project('{"type": "array"}', '[3, 1, 2]', '[{"b": 1, "a": 2}]', '[]');
@@ -351,7 +354,7 @@ SELECT s, define(s) FROM (VALUES
 	('{"type": "text"}'), ('{"type": "Object"}'), ('{"type": ""}'), ('{"type": null}'), ('{"type": 1}'), ('{"type": {}}'), ('{"type": []}'), ('{"type": ["string", "text"]}'), ('{"type": ["string", 1]}'), ('{"type": [["string"]]}'),
 	('{"properties": []}'), ('{"properties": null}'), ('{"properties": {"a": 1}}'), ('{"properties": {"a": null}}'), ('{"properties": {"a": "string"}}'), ('{"properties": {"a": []}}'),
 	('{"items": 1}'), ('{"items": null}'), ('{"items": "string"}'),
-	('{"properties": {"a": {}}, "required": ["b"]}'), ('{"required": ["a"]}'), ('{"properties": {"a": {}}, "required": "a"}'), ('{"properties": {"a": {}}, "required": [1]}'), ('{"properties": {"a": {}}, "required": {"a": true}}'), ('{"properties": {"a": {}}, "additionalProperties": true, "required": ["b"]}'), ('{"properties": {"a": {}}, "required": true}'),
+	('{"properties": {"a": {}}, "required": ["b"]}'), ('{"required": ["a"]}'), ('{"properties": {"a": {}}, "required": "a"}'), ('{"properties": {"a": {}}, "required": [1]}'), ('{"properties": {"a": {}}, "required": {"a": true}}'), ('{"properties": {"a": {}}, "required": true}'),
 	('{"additionalProperties": null}'), ('{"additionalProperties": "true"}'), ('{"additionalProperties": 1}'),
 	('{"nullable": "yes", "type": "string"}'), ('{"nullable": null, "type": "string"}'), ('{"format": 1, "type": "string"}'), ('{"format": null, "type": "string"}'),
 	('{"properties": {"a": {"x-fencing": "maybe"}}}'), ('{"properties": {"a": {"x-fencing": true}}}'), ('{"properties": {"a": {"x-fencing": null}}}'), ('{"properties": {"a": {"x-fencing": "Ignore"}}}'),

@@ -588,7 +588,8 @@ extern bool fencing_authorize(text *tenant_id, text *operation, Jsonb *request, 
 extern void fencing_check_authorize(Oid function);
 
 /*
- * request_schema.c, request_format.c: which part of a request identifies it
+ * request_schema.c, request_projection.c, request_format.c: which part of a request
+ * identifies it
  */
 typedef enum RequestFormat
 {
@@ -598,9 +599,46 @@ typedef enum RequestFormat
 	FORMAT_UUID
 } RequestFormat;
 
+/* kinds of JSON value, as bits; a schema without "type" accepts all */
+#define KIND_NULL		(1 << 0)
+#define KIND_BOOLEAN	(1 << 1)
+#define KIND_INTEGER	(1 << 2)	/* a number without fraction */
+#define KIND_NUMBER		(1 << 3)
+#define KIND_STRING		(1 << 4)
+#define KIND_ARRAY		(1 << 5)
+#define KIND_OBJECT		(1 << 6)
+#define KIND_ANY		0x7F
+
+typedef struct RequestProperty
+{
+	const char *name;
+	int			length;
+	bool		required;
+	struct RequestSchema *schema;
+} RequestProperty;
+
+struct RequestSchema
+{
+	int			kinds;
+	RequestFormat format;
+	bool		ignore;			/* left out of the hash */
+	bool		exact;			/* no format */
+	bool		read_only;
+	bool		whitelist;		/* of an object only the properties count */
+	bool		open;			/* additionalProperties: others are left out */
+	RequestProperty *properties;
+	int			nproperties;
+	RequestSchema *items;		/* NULL: anything, as it is */
+	Jsonb	   *default_value;	/* projected; NULL: none */
+};
+
 extern RequestSchema *fencing_compile_schema(Jsonb *definition);
-extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
+extern RequestProperty *fencing_find_property(const RequestSchema *schema, const char *name,
+											  int length);
+extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later,
+									  const RequestSchema *shown, Jsonb *request,
 									  char **refusal);
+extern void fencing_root_value(Jsonb *document, JsonbValue *value);
 extern Jsonb *fencing_visible_request(const RequestSchema *schema, Jsonb *request);
 extern char *fencing_normalize(RequestFormat format, const char *string, int length);
 

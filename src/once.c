@@ -46,6 +46,7 @@ typedef struct OnceGate
 	Jsonb	   *auth;			/* NULL: none */
 	Relation	records;
 	Relation	schemas;		/* opened for a new key, else NULL */
+	const RequestSchema *shown; /* to the authorize function */
 	List	   *versions;		/* of the operation, from the oldest on */
 	bool		open;			/* the record found waits for its response */
 	int			hash_version;	/* of the record, or for a new one */
@@ -69,6 +70,7 @@ typedef struct Claim
 
 static bool attempt(void *arg);
 static bool is_authorized(OnceGate *once);
+static const RequestVersion *version_in_force(List *versions);
 static bool same_once(const Gate *a, const Gate *b);
 static void find_record(Gate *gate, Snapshot snapshot);
 static bytea *make_request_digest(Gate *gate);
@@ -197,13 +199,15 @@ attempt(void *arg)
 }
 
 /*
- * The authorize function does not see what the newest schema leaves out of the
- * hash: a caller could show his own resource there, and another's key to us.
+ * The authorize function is shown the request as a new key's would be hashed, or
+ * by the newest schema if all are retired.  A caller could show his own resource
+ * in what is left out, and another's key to us.
  */
 static bool
 is_authorized(OnceGate *once)
 {
 	FencingOperation operation;
+	const RequestVersion *shown;
 
 	fencing_load_operation(once->operation, &operation);
 	once->versions = operation.versions;
@@ -213,11 +217,31 @@ is_authorized(OnceGate *once)
 				 errmsg("operation \"%s\" has no request schema", text_to_cstring(once->operation)),
 				 errhint("Define one by fencing_define_request().")));
 
+	shown = version_in_force(once->versions);
+	if (shown == NULL)
+		shown = (RequestVersion *) llast(once->versions);
+	once->shown = shown->schema;
 	return fencing_authorize(once->tenant_id, once->operation,
-							 fencing_visible_request(((RequestVersion *) llast(once->versions))->schema,
-													 once->request),
+							 fencing_visible_request(once->shown, once->request),
 							 once->auth, operation.authorize_schema, operation.authorize_name,
 							 operation.authorize_owner);
+}
+
+/* The highest version that is not retired, or NULL. */
+static const RequestVersion *
+version_in_force(List *versions)
+{
+	const RequestVersion *result = NULL;
+	ListCell   *lc;
+
+	foreach(lc, versions)
+	{
+		RequestVersion *version = (RequestVersion *) lfirst(lc);
+
+		if (!version->retired)
+			result = version;
+	}
+	return result;
 }
 
 static bool
@@ -273,7 +297,7 @@ make_request_digest(Gate *gate)
 static bytea *
 hash_by_record(OnceGate *once)
 {
-	const RequestVersion *version = fencing_find_version(once->versions, once->hash_version);
+	const RequestVersion *version;
 	List	   *later = NIL;
 	Jsonb	   *projected;
 	char	   *refusal;
@@ -286,6 +310,16 @@ hash_by_record(OnceGate *once)
 						describe_once(&once->gate)),
 				 errhint("Call fencing_once_respond() first.")));
 
+	version = fencing_find_version(once->versions, once->hash_version);
+	if (version == NULL)
+	{
+		FencingOperation operation;
+
+		/* it may have been defined while we asked for permission */
+		fencing_load_operation(once->operation, &operation);
+		once->versions = operation.versions;
+		version = fencing_find_version(once->versions, once->hash_version);
+	}
 	if (version == NULL)
 	{
 		ereport(WARNING,
@@ -302,7 +336,8 @@ hash_by_record(OnceGate *once)
 		if (other->hash_version > version->hash_version)
 			later = lappend(later, other->schema);
 	}
-	projected = fencing_project_request(version->schema, later, once->request, &refusal);
+	projected = fencing_project_request(version->schema, later, once->shown, once->request,
+										&refusal);
 	return projected == NULL ? NULL :
 		fencing_make_digest(projected, once->gate.receipt.digest_version);
 }
@@ -311,24 +346,16 @@ hash_by_record(OnceGate *once)
 static bytea *
 hash_by_current(OnceGate *once)
 {
-	const RequestVersion *current = NULL;
+	const RequestVersion *current;
 	FencingOperation operation;
 	Jsonb	   *projected;
 	char	   *refusal;
-	ListCell   *lc;
 
 	/* from here to the end a retired schema cannot be purged: read again */
 	once->schemas = fencing_open(FENCING_REQUEST_SCHEMAS, RowExclusiveLock);
 	fencing_load_operation(once->operation, &operation);
 	once->versions = operation.versions;
-
-	foreach(lc, once->versions)
-	{
-		RequestVersion *version = (RequestVersion *) lfirst(lc);
-
-		if (!version->retired)
-			current = version;
-	}
+	current = version_in_force(once->versions);
 	if (current == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -336,7 +363,7 @@ hash_by_current(OnceGate *once)
 						text_to_cstring(once->operation)),
 				 errhint("Define a new one by fencing_define_request().")));
 
-	projected = fencing_project_request(current->schema, NIL, once->request, &refusal);
+	projected = fencing_project_request(current->schema, NIL, NULL, once->request, &refusal);
 	if (projected == NULL)
 		fencing_refuse_request(once->operation, current->hash_version, refusal);
 	once->hash_version = current->hash_version;
