@@ -112,7 +112,21 @@ is_answers($node, 'postgres', 'secret',
 	[ 'known again', q{UPDATE fencing.records SET hash_version = 1 WHERE key = 'there'}, '' ],
 	[ 'dropped', 'ALTER FUNCTION talks RENAME TO silent', '' ],
 	[ 'dropped: denied', talk('there', '{"token": "S3CR3T"}'), 'denied|' ],
+	# a message of ours draws no statement into the log, nor the context of one
+	[ 'statements of errors are logged, as by default', 'SET log_min_error_statement = error', '' ],
+	[ 'dropped: denied, by default', talk('there', '{"token": "S3CR3T"}'), 'denied|' ],
+	[ 'there again, by default', 'ALTER FUNCTION silent RENAME TO talks', '' ],
+	[ 'raised, by default', talk('there', '{"token": "S3CR3T", "fail": "22012"}'), 'denied|' ],
+	[ 'raised, within a function', q{DO $$ BEGIN EXECUTE format('SELECT fencing_once(''t'', ''talk'', ''there'', ''1'', ''SELECT 1'', %L)', '{"token": "S3CR' || '3T", "fail": "22012"}'); END $$}, '' ],
+	[ 'statements are not logged', 'RESET log_min_error_statement', '' ],
+	# errors that are nobody's verdict go on without what they say
+	[ 'a serialization failure', talk('there', '{"token": "S3CR3T", "fail": "40001"}'), '40001' ],
+	[ 'cancelled', talk('there', '{"token": "S3CR3T", "fail": "57014"}'), '57014' ],
+	[ 'gone again', 'ALTER FUNCTION talks RENAME TO silent', '' ],
 	[ 'there again', 'ALTER FUNCTION silent RENAME TO talks', '' ]);
+my ($ret, $out, $err) = $node->psql('postgres', '\set VERBOSITY verbose' . "\n" . talk('there', '{"token": "S3CR3T", "fail": "40P01"}'));
+like($err, qr/40P01/, 'secret: a deadlock goes on');
+unlike($err, qr/S3CR3T/, 'secret: and says nothing to the client');
 my $log = substr(slurp_file($node->logfile), $offset);
 is(join('', grep { /S3CR3T/ } split /^/, $log), '', 'secret: it is in no line of the log');
 like($log, qr/talk/, 'secret: the log names the operation');
