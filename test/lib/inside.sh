@@ -6,6 +6,9 @@
 
 set -euo pipefail
 
+# as long as the tests wait for anything
+export PGCTLTIMEOUT=180
+
 work=$FENCING_WORK
 src=$work/src
 pg=$work/pg
@@ -70,6 +73,7 @@ start_server()
 		listen_addresses = ''
 		unix_socket_directories = '$work/socket'
 		fsync = off
+		autovacuum = off
 		log_line_prefix = '%m [%p] %q%a '
 	EOT
 	pg_ctl -w -s -D "$work/data" -l "$work/server.log" start ||

@@ -143,7 +143,7 @@ is(answer(q{SELECT count(*) FROM business WHERE line = 'prepared'}), '0', 'prepa
 is(answer("COMMIT PREPARED 'p'"), '', 'prepared: finished');
 is(answer($commit), 'replayed|{"line": "prepared"}', 'prepared: the retry is a replay');
 is(answer($conflict), 'conflict', 'prepared: other content conflicts');
-is(answer("SELECT outcome, token - $token FROM fencing_acquire('prepared', $owner_b)"), 'acquired|1', 'prepared: the takeover goes on');
+is(answer("SELECT outcome, token - $token FROM fencing_acquire('prepared', $owner_b, '1 hour')"), 'acquired|1', 'prepared: the takeover goes on');
 is(answer($commit), 'replayed|{"line": "prepared"}', 'prepared: and still a replay');
 is(answer(q{SELECT count(*) FROM business WHERE line = 'prepared'}), '1', 'prepared: the row is there once');
 

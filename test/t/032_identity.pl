@@ -27,7 +27,7 @@ sub commit
 	return sprintf q{SELECT outcome FROM fencing_commit('%s', %s, '{"n": %s}', 'SELECT 1')}, $job, $token, $content // 1;
 }
 
-my $node = new_node('main', "wal_level = replica\nmax_wal_senders = 5\n", allows_streaming => 1);
+my $node = new_node('main', "wal_level = replica\nmax_wal_senders = 5\nmax_connections = 30\n", allows_streaming => 1);
 
 #
 # First install; crash; restart.

@@ -132,6 +132,8 @@ $behind->stop;
 $primary->append_conf('postgresql.conf', "synchronous_standby_names = 'standby'\nsynchronous_commit = remote_apply");
 $primary->reload;
 await_true($primary, q{SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = 'standby'}, 'replication is synchronous');
+# It counts when the checkpointer has seen it: the second checkpoint begins after that.
+$primary->safe_psql('postgres', "CHECKPOINT;\nCHECKPOINT");
 my $writer = open_session($primary);
 my $token = token_of(1, 1);
 my @answers;

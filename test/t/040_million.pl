@@ -159,7 +159,8 @@ sub hot
 	$node->safe_psql('postgres', 'VACUUM fencing.leases; SELECT pg_stat_reset_single_table_counters(\'fencing.leases\'::regclass)');
 	my $before = answer($node, q{SELECT pg_total_relation_size('fencing.leases') / 1024});
 	$node->command_ok([ 'pgbench', '-n', '-c', $clients, '-t', $count / $clients, '-f', $script, 'postgres' ], "$name: $count heartbeats");
-	# counters of backends that have ended are there
+	# a backend hands its counters in when it ends, which may be after its client has
+	$node->poll_query_until('postgres', "SELECT n_tup_upd >= $count FROM pg_stat_user_tables WHERE relid = 'fencing.leases'::regclass");
 	my ($updates, $hot) = split /\|/, answer($node, q{SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'fencing.leases'::regclass});
 	my $after = answer($node, q{SELECT pg_total_relation_size('fencing.leases') / 1024});
 	is($updates, $count, "$name: each was one update");

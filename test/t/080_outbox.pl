@@ -318,7 +318,7 @@ DECLARE
 	ended boolean;
 BEGIN
 	LOOP
-		SELECT * INTO lease FROM fencing_acquire('c', md5(name)::uuid, '10 s');
+		SELECT * INTO lease FROM fencing_acquire('c', md5(name)::uuid, '1 hour');
 		COMMIT;
 		IF lease.outcome = 'held' THEN
 			PERFORM pg_sleep(0.01);

@@ -22,6 +22,7 @@ restart_after_crash = on
 synchronous_commit = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
+max_connections = 30
 EOT
 
 $node->safe_psql('postgres', q{
@@ -167,7 +168,8 @@ foreach my $try (1 .. 200)
 	$probe = open_session($node);
 	$probe->ask('SET synchronous_commit = on');
 	$probe->start('CREATE TEMP TABLE t ()');
-	sql(q{SELECT pg_sleep(0.05)});
+	# it has ended, or it waits
+	$node->poll_query_until('postgres', q{SELECT state = 'idle' AND query LIKE 'CREATE TEMP%' OR wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = } . $probe->pid);
 	$waits = sql('SELECT state FROM pg_stat_activity WHERE pid = ' . $probe->pid) eq 'active';
 	last if $waits;
 }
