@@ -442,7 +442,7 @@ AS 'MODULE_PATHNAME', 'fencing_advance'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_advance(text, bigint) IS
-'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
+'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Not for a key that was forgotten as an internal job''s. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_forget(job_key text)
 RETURNS void
@@ -450,7 +450,7 @@ AS 'MODULE_PATHNAME', 'fencing_forget'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_forget(text) IS
-'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
+'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. The key must never become an external job''s, which would begin anew. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
 
 --
 -- Fenced commit
