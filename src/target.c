@@ -56,7 +56,7 @@ static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
 static void check_desired(TargetCall *call);
 static int64 require_published(TargetCall *call);
-static bool is_passed(TargetCall *call);
+static bool needs_no_mark(TargetCall *call);
 static bool reject_locked(void *arg);
 static bool choose_version(TargetCall *call, Snapshot snapshot);
 static bool hand_out(void *arg);
@@ -355,20 +355,33 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	snapshot = fencing_fresh_snapshot();
 	look(&call, snapshot);
 	UnregisterSnapshot(snapshot);
-	if (!is_passed(&call))
+	if (!needs_no_mark(&call))
 		with_target(&call, reject_locked);
 	end_call(&call);
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
-/* Whether the version is too old to be rejected; it stays so. */
+/*
+ * Whether nothing is to be written: the version is too old to be rejected, or the
+ * desired one is rejected already, and one that comes late does not take that back.
+ */
 static bool
-is_passed(TargetCall *call)
+needs_no_mark(TargetCall *call)
 {
-	if (call->version > call->target.applied)
-		return false;
-	fencing_require_visible(call->targets, call->target.tuple);
-	call->outcome = FENCING_STALE;
+	FencingTarget *target = &call->target;
+
+	if (call->version <= target->applied)
+		call->outcome = FENCING_STALE;
+	else
+	{
+		int64		latest = require_published(call);
+		int64		desired = target->desired != 0 ? target->desired : latest;
+
+		call->outcome = FENCING_RECORDED;
+		if (desired == 0 || target->rejected != desired || call->version == desired)
+			return false;
+	}
+	fencing_require_visible(call->targets, target->tuple);
 	return true;
 }
 
@@ -377,20 +390,9 @@ reject_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
-	int64		desired;
 
-	if (is_passed(call))
+	if (needs_no_mark(call))
 		return false;
-	desired = require_published(call);
-	if (target->desired != 0)
-		desired = target->desired;
-	call->outcome = FENCING_RECORDED;
-	/* one that comes late does not take that of the desired version back */
-	if (desired > 0 && target->rejected == desired && call->version != desired)
-	{
-		fencing_require_visible(call->targets, target->tuple);
-		return false;
-	}
 	set_column(target, Anum_targets_rejected, Int64GetDatum(call->version));
 	set_column(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
 	set_column(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
