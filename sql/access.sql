@@ -259,16 +259,47 @@ SELECT fencing_ungrant('regress_fencing_nobody', 'client');
 SELECT may('regress_fencing_nobody');
 SELECT state() = :'state_before' AS no_row, acls() = :'acls_before' AS no_privilege;
 
--- What was not granted is not taken: not another kind's, nor what the
--- administrator gave by hand.
+-- What was not granted is not taken: not another kind's.
 SELECT fencing_ungrant('regress_fencing_nobody', 'client');
 SELECT fencing_ungrant('regress_fencing_client', 'relay');
 SELECT fencing_ungrant('regress_fencing_client', 'admin');
 SELECT state() = :'state_before' AS no_row, acls() = :'acls_before' AS no_privilege;
-GRANT EXECUTE ON FUNCTION fencing_receipt(text, bigint, text) TO regress_fencing_nobody;
+-- But what the kind gives is taken, as by REVOKE, whoever gave it.
+GRANT EXECUTE ON FUNCTION fencing_receipt(text, bigint, text), fencing_advance(text, bigint) TO regress_fencing_nobody;
 SELECT fencing_ungrant('regress_fencing_nobody', 'client');
 SELECT may('regress_fencing_nobody');
-REVOKE EXECUTE ON FUNCTION fencing_receipt(text, bigint, text) FROM regress_fencing_nobody;
+REVOKE EXECUTE ON FUNCTION fencing_advance(text, bigint) FROM regress_fencing_nobody;
+SELECT acls() = :'acls_before' AS no_privilege;
+
+-- Also from a role that was renamed: the row has the name that it had.
+CREATE ROLE regress_fencing_app;
+SELECT fencing_grant('regress_fencing_app', 'client');
+ALTER ROLE regress_fencing_app RENAME TO regress_fencing_app2;
+SELECT may('regress_fencing_app2');
+SELECT fencing_ungrant('regress_fencing_app2', 'client');
+SELECT may('regress_fencing_app2');
+SELECT acls() = :'acls_before' AS no_privilege;
+-- Another role of the former name has not what the row says: it is forgotten.
+CREATE ROLE regress_fencing_app;
+SELECT fencing_grant('regress_fencing_app', 'relay');
+SELECT role, access FROM fencing.grants WHERE role LIKE 'regress_fencing_app%' ORDER BY role, access;
+SELECT may('regress_fencing_app');
+SELECT fencing_ungrant('regress_fencing_app', 'relay');
+SELECT may('regress_fencing_app');
+-- Nor has one that was made after DROP ROLE, not even a function that both kinds give.
+SELECT fencing_grant('regress_fencing_app', k) FROM unnest('{client,publisher}'::text[]) k;
+DROP OWNED BY regress_fencing_app;
+DROP ROLE regress_fencing_app;
+CREATE ROLE regress_fencing_app;
+GRANT EXECUTE ON FUNCTION fencing_acquire(text, uuid, interval) TO regress_fencing_app;
+SELECT fencing_ungrant('regress_fencing_app', 'relay');
+SELECT may('regress_fencing_app');
+SELECT fencing_grant('regress_fencing_app', 'admin');
+SELECT role, access FROM fencing.grants WHERE role = 'regress_fencing_app' ORDER BY access;
+SELECT fencing_ungrant('regress_fencing_app', 'admin');
+SELECT may('regress_fencing_app');
+SELECT state() = :'state_before' AS no_row, acls() = :'acls_before' AS no_privilege;
+DROP ROLE regress_fencing_app, regress_fencing_app2;
 
 -- Overlapping kinds: each keeps what another still gives.
 SELECT fencing_grant('regress_fencing_nobody', k) FROM unnest('{client,relay,target,publisher,external}'::text[]) k;

@@ -4,7 +4,9 @@
  *	  Who may call which functions.
  *
  * fencing.grants keeps what was granted, by name of the role, so that an upgrade
- * can grant its new functions too.
+ * can grant its new functions too.  The access lists of the functions have the
+ * last word: a role that was renamed keeps its privileges and leaves its row
+ * behind, and a new role of a former name has the rows and no privileges.
  *
  * Locks: ShareRowExclusiveLock on fencing.grants, so that two changes of one
  * role do not meet in pg_proc.
@@ -101,8 +103,11 @@ static const AccessKind functions[] = {
 static void change_access(FunctionCallInfo fcinfo, bool grant);
 static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
 static int	granted_access(Relation grants, const char *role);
+static void forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension);
 static List *functions_of(Oid namespace, Oid extension, int access, int besides);
-static void execute_grant(bool is_grant, const char *role, List *objects, Oid owner);
+static bool may_any(Oid roleid, List *oids);
+static ObjectWithArgs *function_object(Oid function);
+static void execute_grant(bool is_grant, const char *role, List *oids, Oid owner);
 
 PG_FUNCTION_INFO_V1(fencing_grant);
 PG_FUNCTION_INFO_V1(fencing_ungrant);
@@ -163,20 +168,23 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	values[Anum_grants_role - 1] = NameGetDatum(&rolename);
 	values[Anum_grants_access - 1] = CStringGetTextDatum(access->name);
 
+	forget_lost(grants, role, roleid, namespace, extension);
+
 	snapshot = fencing_fresh_snapshot();
 	row = fencing_find(grants, 2, values, snapshot);
 	UnregisterSnapshot(snapshot);
 
+	/* privileges in any case: somebody may have changed them, or the name, by hand */
 	if (grant)
 	{
-		/* also if it is there already: somebody may have revoked by hand */
 		if (row == NULL)
 			fencing_insert(grants, values, nulls);
 		execute_grant(true, role, functions_of(namespace, extension, access->bit, 0), owner);
 	}
-	else if (row != NULL)
+	else
 	{
-		fencing_delete(grants, row);
+		if (row != NULL)
+			fencing_delete(grants, row);
 		execute_grant(false, role,
 					  functions_of(namespace, extension, access->bit, granted_access(grants, role)),
 					  owner);
@@ -229,13 +237,42 @@ granted_access(Relation grants, const char *role)
 }
 
 /*
- * The functions that these kinds of access give and the kinds in "besides" do
- * not, as GRANT names them.
+ * Deletes the rows of access that the role does not have any more: of the
+ * functions that only this access gives, and "admin", it may not execute one.
+ */
+static void
+forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension)
+{
+	int			granted = granted_access(grants, role);
+
+	for (size_t i = 0; i < lengthof(access_kinds); i++)
+	{
+		int			bit = access_kinds[i].bit;
+		NameData	rolename;
+		Datum		keys[Natts_grants];
+		Snapshot	snapshot;
+
+		if ((granted & bit) == 0 ||
+			may_any(roleid, functions_of(namespace, extension, bit, ~(bit | ACCESS_ADMIN))))
+			continue;
+
+		namestrcpy(&rolename, role);
+		keys[Anum_grants_role - 1] = NameGetDatum(&rolename);
+		keys[Anum_grants_access - 1] = CStringGetTextDatum(access_kinds[i].name);
+		snapshot = fencing_fresh_snapshot();
+		fencing_delete_all(grants, Natts_grants, keys, snapshot);
+		UnregisterSnapshot(snapshot);
+	}
+}
+
+/*
+ * The functions, by OID, that these kinds of access give and the kinds in
+ * "besides" do not.
  */
 static List *
 functions_of(Oid namespace, Oid extension, int access, int besides)
 {
-	List	   *objects = NIL;
+	List	   *oids = NIL;
 
 	for (size_t i = 0; i < lengthof(functions); i++)
 	{
@@ -249,36 +286,77 @@ functions_of(Oid namespace, Oid extension, int access, int besides)
 		for (int j = 0; j < candidates->n_members; j++)
 		{
 			Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(&candidates->members[j]->tuple);
-			ObjectWithArgs *object;
 
 			/* a stranger may have a function of this name, with other arguments */
-			if (proc->pronamespace != namespace ||
-				getExtensionOfObject(ProcedureRelationId, proc->oid) != extension)
-				continue;
-
-			object = makeNode(ObjectWithArgs);
-			object->objname = list_make2(makeString(get_namespace_name(namespace)),
-										 makeString(pstrdup(functions[i].name)));
-			for (int k = 0; k < proc->pronargs; k++)
-				object->objargs = lappend(object->objargs,
-										  makeTypeNameFromOid(proc->proargtypes.values[k], -1));
-			objects = lappend(objects, object);
+			if (proc->pronamespace == namespace &&
+				getExtensionOfObject(ProcedureRelationId, proc->oid) == extension)
+				oids = lappend_oid(oids, proc->oid);
 		}
 		ReleaseSysCacheList(candidates);
 	}
-	return objects;
+	return oids;
 }
 
-/* GRANT or REVOKE ALL ON FUNCTION objects TO or FROM role, as their owner. */
+/* Whether one of the functions was granted to the role, to itself and not to a group. */
+static bool
+may_any(Oid roleid, List *oids)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, oids)
+	{
+		HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(lfirst_oid(lc)));
+		Datum		value;
+		bool		isnull;
+
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "cache lookup failed for function %u", lfirst_oid(lc));
+		value = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proacl, &isnull);
+		if (!isnull)
+		{
+			Acl		   *acl = DatumGetAclP(value);
+
+			for (int i = 0; i < ACL_NUM(acl); i++)
+				found |= ACL_DAT(acl)[i].ai_grantee == roleid &&
+					(ACLITEM_GET_PRIVS(ACL_DAT(acl)[i]) & ACL_EXECUTE) != 0;
+		}
+		ReleaseSysCache(tuple);
+	}
+	return found;
+}
+
+/* A function as GRANT names it. */
+static ObjectWithArgs *
+function_object(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	ObjectWithArgs *object = makeNode(ObjectWithArgs);
+	Form_pg_proc proc;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	object->objname = list_make2(makeString(get_namespace_name(proc->pronamespace)),
+								 makeString(pstrdup(NameStr(proc->proname))));
+	for (int i = 0; i < proc->pronargs; i++)
+		object->objargs = lappend(object->objargs,
+								  makeTypeNameFromOid(proc->proargtypes.values[i], -1));
+	ReleaseSysCache(tuple);
+	return object;
+}
+
+/* GRANT or REVOKE ALL ON FUNCTION, all of these, TO or FROM role, as their owner. */
 static void
-execute_grant(bool is_grant, const char *role, List *objects, Oid owner)
+execute_grant(bool is_grant, const char *role, List *oids, Oid owner)
 {
 	GrantStmt  *stmt = makeNode(GrantStmt);
 	RoleSpec   *grantee = makeNode(RoleSpec);
 	Oid			saved_user;
 	int			saved_context;
+	ListCell   *lc;
 
-	if (objects == NIL)
+	if (oids == NIL)
 		return;
 
 	grantee->roletype = ROLESPEC_CSTRING;
@@ -288,7 +366,8 @@ execute_grant(bool is_grant, const char *role, List *objects, Oid owner)
 	stmt->is_grant = is_grant;
 	stmt->targtype = ACL_TARGET_OBJECT;
 	stmt->objtype = OBJECT_FUNCTION;
-	stmt->objects = objects;
+	foreach(lc, oids)
+		stmt->objects = lappend(stmt->objects, function_object(lfirst_oid(lc)));
 	stmt->privileges = NIL;		/* all */
 	stmt->grantees = list_make1(grantee);
 	stmt->behavior = DROP_RESTRICT;
