@@ -111,11 +111,20 @@ DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
 SELECT record('two', 'a', 50), record('two', 'b', 61);
 CALL purge_all('1 microsecond');
 SELECT once('two', 'a'), once('two', 'b');
+-- for ever: longer ago than time began, in years, in days, and by a sum that is less
+SELECT record('two', 'c', 60);
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '1 hour', '10000 years');
+SELECT * FROM fencing_purge('records', '1 microsecond');
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '2000000000 days', '2000000000 days');
+SELECT * FROM fencing_purge('records', '1 microsecond');
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '10000 years -3500000 days', '10000 years -3500000 days');
+SELECT * FROM fencing_purge('records', '1 microsecond');
+SELECT once('two', 'c');
 DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
 SELECT fencing_define_operation('purge/' || o, 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours') FROM unnest('{one,two}'::text[]) o;
 
 --
--- In batches, the oldest first
+-- In batches, the oldest first; that is, the operation that has it, and its oldest
 --
 SELECT count(record(CASE WHEN n % 2 = 0 THEN 'one' ELSE 'two' END, 'b' || lpad(n::text, 2, '0'), 60 + n)) FROM generate_series(1, 30) n;
 SELECT * FROM fencing_purge('records', '1 hour', 7);

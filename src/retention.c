@@ -29,10 +29,12 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /*
  * What can be purged.  Each query takes $1, a time before which things are old
- * enough, and $2, how many to take, and returns how many it took.
+ * enough, and $2, how many to take, and returns how many are gone, and how many
+ * it chose: another purge may have been faster with some of those.
  */
 typedef struct Purge
 {
@@ -66,36 +68,57 @@ static const char receipts_query[] =
 	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
 	" RETURNING 1"
 	")"
-	" SELECT pg_catalog.count(*) FROM purged";
+	" SELECT (SELECT pg_catalog.count(*) FROM purged),"
+	" (SELECT pg_catalog.count(*) FROM purgeable)";
 
 /*
  * Records become tombstones after the retention of their operation, tombstones
- * go after its forget_after.
+ * go after its forget_after.  One operation after the other, the one with the
+ * oldest record first: so an index has the records in order, and a batch costs
+ * the same however many there are.
+ *
+ * The intervals are taken as seconds, as they may reach back to before time
+ * began (-210866803200), and their months and days may each do so alone.
  */
+#define BEFORE(interval) \
+	"pg_catalog.to_timestamp(GREATEST((-210866803200)::pg_catalog.numeric," \
+	" EXTRACT(epoch FROM pg_catalog.clock_timestamp())" \
+	" OPERATOR(pg_catalog.-) EXTRACT(epoch FROM " interval "))::pg_catalog.float8)"
+
 static const char records_query[] =
-	"WITH expired AS MATERIALIZED ("
-	" SELECT r.ctid AS tid"
+	"WITH operations AS MATERIALIZED ("
+	" SELECT o.operation,"
+	" LEAST($1, " BEFORE("o.retention") ") AS expired_before,"
+	" LEAST($1, " BEFORE("o.forget_after") ") AS ended_before"
 	" FROM fencing.operations o"
-	" JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) o.operation"
-	" WHERE NOT r.purged"
-	" AND r.committed_at OPERATOR(pg_catalog.<) $1"
-	" AND r.committed_at OPERATOR(pg_catalog.<)"
-	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.retention)"
-	" AND r.committed_at OPERATOR(pg_catalog.>=)"
-	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.forget_after)"
-	" ORDER BY r.committed_at"
+	" ORDER BY (SELECT pg_catalog.min(r.committed_at) FROM fencing.records r"
+	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation AND NOT r.purged)"
+	"), expired AS MATERIALIZED ("
+	" SELECT r.tid"
+	" FROM operations o"
+	" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
+	"  FROM fencing.records r"
+	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+	"  AND NOT r.purged"
+	"  AND r.committed_at OPERATOR(pg_catalog.<) o.expired_before"
+	"  AND r.committed_at OPERATOR(pg_catalog.>=) o.ended_before"
+	"  ORDER BY r.committed_at"
+	"  LIMIT $2"
+	"  FOR UPDATE SKIP LOCKED) r"
 	" LIMIT $2"
-	" FOR UPDATE OF r SKIP LOCKED"
 	"), ended AS MATERIALIZED ("
-	" SELECT r.ctid AS tid"
-	" FROM fencing.operations o"
-	" JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) o.operation"
-	" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
-	" AND r.committed_at OPERATOR(pg_catalog.<)"
-	"  (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.forget_after)"
-	" ORDER BY r.committed_at"
+	" SELECT r.tid"
+	" FROM operations o"
+	" CROSS JOIN (VALUES (false), (true)) p (purged)"
+	" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
+	"  FROM fencing.records r"
+	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+	"  AND r.purged OPERATOR(pg_catalog.=) p.purged"
+	"  AND r.committed_at OPERATOR(pg_catalog.<) o.ended_before"
+	"  ORDER BY r.committed_at"
+	"  LIMIT $2"
+	"  FOR UPDATE SKIP LOCKED) r"
 	" LIMIT $2 OPERATOR(pg_catalog.-) (SELECT pg_catalog.count(*) FROM expired)"
-	" FOR UPDATE OF r SKIP LOCKED"
 	"), emptied AS ("
 	" UPDATE fencing.records r SET result = NULL, purged = true"
 	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM expired e))"
@@ -106,7 +129,9 @@ static const char records_query[] =
 	" RETURNING 1"
 	")"
 	" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
-	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten)";
+	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten),"
+	" (SELECT pg_catalog.count(*) FROM expired)"
+	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM ended)";
 
 /*
  * A retired schema goes when no record is left that needs it.  The delete needs
@@ -150,7 +175,8 @@ static const char events_query[] =
 	" WHERE e.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.tid FROM done d))"
 	" RETURNING 1"
 	")"
-	" SELECT pg_catalog.count(*) FROM purged";
+	" SELECT (SELECT pg_catalog.count(*) FROM purged),"
+	" (SELECT pg_catalog.count(*) FROM done)";
 
 static void purge_schemas(void);
 
@@ -161,7 +187,7 @@ static const Purge purges[] = {
 };
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
-static int64 run_purge(const Purge *purge, TimestampTz before, int max_rows);
+static int64 run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more);
 
 PG_FUNCTION_INFO_V1(fencing_purge);
 PG_FUNCTION_INFO_V1(fencing_immutable);
@@ -181,6 +207,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 	TimestampTz now = GetCurrentTimestamp();
 	int			max_rows;
 	int64		purged;
+	bool		more;
 	TupleDesc	tupdesc;
 	Datum		values[2];
 	bool		nulls[2] = {false};
@@ -200,9 +227,9 @@ fencing_purge(PG_FUNCTION_ARGS)
 
 	/* longer ago than time began means nothing is that old */
 	purged = run_purge(purge, older_than > now - MIN_TIMESTAMP ?
-					   MIN_TIMESTAMP : now - older_than, max_rows);
+					   MIN_TIMESTAMP : now - older_than, max_rows, &more);
 	values[0] = Int64GetDatum(purged);
-	values[1] = BoolGetDatum(purged == max_rows);
+	values[1] = BoolGetDatum(more);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
@@ -226,16 +253,17 @@ arg_purge(FunctionCallInfo fcinfo, int argno)
 }
 
 static int64
-run_purge(const Purge *purge, TimestampTz before, int max_rows)
+run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 {
 	Oid			argtypes[] = {TIMESTAMPTZOID, INT4OID};
 	Datum		args[] = {TimestampTzGetDatum(before), Int32GetDatum(max_rows)};
-	int64		purged;
+	int64		counts[2];		/* gone, chosen */
 
 	purging = true;
 	PG_TRY();
 	{
-		fencing_execute_as_owner(purge->query, lengthof(args), argtypes, args, NULL, NULL, 1, &purged);
+		fencing_execute_as_owner(purge->query, lengthof(args), argtypes, args, NULL, NULL,
+								 lengthof(counts), counts);
 	}
 	PG_FINALLY();
 	{
@@ -246,20 +274,30 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows)
 	if (purge->then != NULL)
 		purge->then();
 	ForceSyncCommit();
-	return purged;
+	*more = counts[1] == max_rows;
+	return counts[0];
 }
 
-/* Leaves it for another time if a call is under way. */
+/*
+ * Leaves it for another time if a call is under way.  The snapshot is taken when
+ * the lock is held, at every isolation level: that of the transaction would not
+ * show the record that a call has made since.
+ */
 static void
 purge_schemas(void)
 {
 	Oid			relid = fencing_table_oid(FENCING_REQUEST_SCHEMAS);
+	Snapshot	snapshot = fencing_fresh_snapshot();
 	int64		count;
 
-	fencing_execute_as_owner(schemas_to_go_query, 0, NULL, NULL, NULL, NULL, 1, &count);
+	fencing_execute_as_owner(schemas_to_go_query, 0, NULL, NULL, NULL, snapshot, 1, &count);
+	UnregisterSnapshot(snapshot);
 	if (count == 0 || !ConditionalLockRelationOid(relid, ShareRowExclusiveLock))
 		return;
-	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, NULL, NULL, NULL);
+
+	snapshot = fencing_fresh_snapshot();
+	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, snapshot, NULL, NULL);
+	UnregisterSnapshot(snapshot);
 	CacheInvalidateRelcacheByRelid(relid);
 }
 
