@@ -1081,8 +1081,19 @@ SELECT fencing_protect('owned', 'job');
 GRANT TRIGGER ON owned TO PUBLIC;
 SELECT fencing_protect('owned', 'job');
 REVOKE TRIGGER ON owned FROM PUBLIC;
-SET client_min_messages = error;
 SELECT fencing_unprotect('owned');
+-- on a partition alone as well
+CREATE TABLE owned_0 PARTITION OF owned_parted FOR VALUES IN (0) PARTITION BY LIST (id);
+CREATE TABLE owned_00 PARTITION OF owned_0 FOR VALUES IN (0);
+GRANT TRIGGER ON owned_00 TO regress_protect_writer;
+\set VERBOSITY terse
+SELECT fencing_protect('owned_parted', 'job');
+REVOKE TRIGGER ON owned_00 FROM regress_protect_writer;
+SELECT fencing_protect('owned_parted', 'job');
+\set VERBOSITY sqlstate
+SELECT fencing_unprotect('owned_parted');
+DROP TABLE owned_0;
+SET client_min_messages = error;
 -- a partition that belongs to somebody else
 SET ROLE regress_protect_admin;
 CREATE TABLE owned_1 (id int, job text);

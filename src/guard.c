@@ -82,7 +82,7 @@ static bool may_select(Oid relid, AttrNumber column, Oid role);
 static Relation open_own_table(Oid relid, LOCKMODE lockmode);
 static bool is_guarded(Oid relid, Oid namespace);
 static void refuse_inheritance(Relation rel);
-static void warn_of_trigger_privilege(Relation rel);
+static void warn_of_trigger_privilege(Oid relid);
 static void drop_guards(Relation root, Oid namespace, LOCKMODE lockmode);
 static bool is_guard(const Trigger *trigger, Oid namespace);
 static List *protected_tables(Relation rel, LOCKMODE lockmode);
@@ -370,6 +370,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 	StringInfoData arguments;
 	Oid			namespace;
 	LOCKMODE	lockmode;
+	List	   *tables;
 	ListCell   *lc;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
@@ -400,7 +401,9 @@ fencing_protect(PG_FUNCTION_ARGS)
 		appendStringInfo(&arguments, "%s, %s", quote_literal_cstr(BY_JOB),
 						 quote_literal_cstr(text_to_cstring(fencing_arg_key(fcinfo, 2, "job_key"))));
 
-	warn_of_trigger_privilege(rel);
+	tables = protected_tables(rel, lockmode);
+	foreach(lc, tables)
+		warn_of_trigger_privilege(lfirst_oid(lc));
 
 	drop_guards(rel, namespace, lockmode);
 
@@ -412,7 +415,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 							 arguments.data));
 
 	/* but statement triggers each need their own */
-	foreach(lc, protected_tables(rel, lockmode))
+	foreach(lc, tables)
 	{
 		Relation	part = table_open(lfirst_oid(lc), NoLock);
 
@@ -491,15 +494,17 @@ refuse_inheritance(Relation rel)
  * own.  GRANT ALL gives it to people who do not know that they have it.
  */
 static void
-warn_of_trigger_privilege(Relation rel)
+warn_of_trigger_privilege(Oid relid)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(rel)));
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Form_pg_class rel;
 	Datum		value;
 	bool		isnull;
 	Acl		   *acl;
 
 	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", RelationGetRelid(rel));
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	rel = (Form_pg_class) GETSTRUCT(tuple);
 	value = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relacl, &isnull);
 	if (!isnull)
 	{
@@ -509,13 +514,13 @@ warn_of_trigger_privilege(Relation rel)
 			AclItem    *item = &ACL_DAT(acl)[i];
 
 			if ((ACLITEM_GET_PRIVS(*item) & ACL_TRIGGER) != 0 &&
-				item->ai_grantee != rel->rd_rel->relowner)
+				item->ai_grantee != rel->relowner)
 				ereport(WARNING,
 						(errcode(ERRCODE_WARNING_PRIVILEGE_NOT_REVOKED),
 						 errmsg("role \"%s\" can end the protection of table \"%s\"",
 								item->ai_grantee == ACL_ID_PUBLIC ? "public" :
 								GetUserNameFromId(item->ai_grantee, false),
-								RelationGetRelationName(rel)),
+								NameStr(rel->relname)),
 						 errdetail("It has the TRIGGER privilege on the table."),
 						 errhint("Revoke that.")));
 		}
