@@ -998,6 +998,10 @@ $$;
 -- the pure functions are for everybody
 GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer) TO PUBLIC;
 
+-- and the triggers of protected tables, which do nothing but refuse: a table's
+-- owner needs the privilege to make a partition, whoever has protected it
+GRANT EXECUTE ON FUNCTION fencing_guard_row(), fencing_guard_truncate() TO PUBLIC;
+
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
 	fencing.outbox_status, fencing.revision_history, fencing.rollout_status TO pg_monitor;

@@ -70,13 +70,15 @@ SELECT concat_ws(E'\n',
 	(SELECT concat(last_value, is_called) FROM fencing.revocations_id_seq))
 $$;
 
--- The functions of the extension that a role may execute beyond the pure ones.
+-- The functions of the extension that a role may execute beyond those that all
+-- may: the pure ones, and the triggers of protected tables.
 CREATE FUNCTION may(role name) RETURNS text LANGUAGE sql AS $$
 SELECT COALESCE(string_agg(p.proname, ' ' ORDER BY p.proname), '(none)')
 FROM pg_proc p
 JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-WHERE e.extname = 'fencing' AND p.provolatile <> 'i' AND has_function_privilege(role, p.oid, 'EXECUTE')
+WHERE e.extname = 'fencing' AND p.provolatile <> 'i' AND p.proname NOT LIKE 'fencing_guard%'
+AND has_function_privilege(role, p.oid, 'EXECUTE')
 $$;
 
 -- Their access lists, to compare before and after.

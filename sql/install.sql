@@ -40,7 +40,7 @@ SELECT p.pronamespace::regnamespace AS schema, p.proname, p.provolatile, p.propa
 FROM regress_fencing_install.members m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid
 JOIN pg_language l ON l.oid = p.prolang
 ORDER BY 1, 2;
--- Executable by PUBLIC: the pure ones only.
+-- Executable by PUBLIC: the pure ones, and the triggers of protected tables.
 SELECT p.proname
 FROM regress_fencing_install.members m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid
 WHERE EXISTS (SELECT FROM aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a WHERE a.grantee = 0)

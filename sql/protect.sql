@@ -1103,6 +1103,18 @@ SET ROLE regress_protect_owner;
 SELECT fencing_protect('owned_parted', 'job') IS NULL AS protected;
 RESET ROLE;
 SELECT * FROM guards('owned_parted');
+-- protected by a superuser, it is still the owner's to make and attach
+-- partitions, without a right to call anything
+SELECT fencing_ungrant('regress_protect_owner', 'admin');
+SELECT fencing_protect('owned_parted', 'job');
+SET ROLE regress_protect_owner;
+CREATE TABLE owned_2 PARTITION OF owned_parted FOR VALUES IN (2);
+CREATE TABLE owned_3 (id int, job text);
+ALTER TABLE owned_parted ATTACH PARTITION owned_3 FOR VALUES IN (3);
+INSERT INTO owned_parted VALUES (2, 'protect/a');
+INSERT INTO owned_3 VALUES (3, 'protect/a');
+RESET ROLE;
+SELECT * FROM guards('owned_parted');
 -- the writer who has no right to call anything is guarded without it
 SELECT fencing_protect('owned', 'job');
 SET ROLE regress_protect_writer;

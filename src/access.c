@@ -92,8 +92,6 @@ static const AccessKind functions[] = {
 	{"fencing_forget", 0},
 	{"fencing_protect", 0},
 	{"fencing_unprotect", 0},
-	{"fencing_guard_row", 0},
-	{"fencing_guard_truncate", 0},
 	{"fencing_new_epoch", 0},
 	{"fencing_purge", 0},
 	{"fencing_grant", 0},
