@@ -381,6 +381,29 @@ ROLLBACK TO s;
 INSERT INTO t VALUES (50, 'protect/a');
 DELETE FROM t WHERE id = 50;
 COMMIT;
+-- many at a time: those of the inner levels fall, the others stay
+INSERT INTO tokens
+SELECT 'protect/m' || i, (fencing_acquire('protect/m' || i, md5('A')::uuid, '1 day')).token FROM generate_series(1, 300) i;
+CREATE VIEW passes AS SELECT count(*), min(i), max(i) FROM generate_series(1, 300) i
+WHERE try(format('INSERT INTO t VALUES (50, %L)', 'protect/m' || i)) = 'ok 1';
+BEGIN;
+SELECT count(gate('protect/m' || i)) FROM generate_series(1, 100) i;
+SAVEPOINT s1;
+SELECT count(gate('protect/m' || i)) FROM generate_series(51, 200) i;
+SAVEPOINT s2;
+SELECT count(gate('protect/m' || i)) FROM generate_series(151, 300) i;
+SELECT * FROM passes;
+ROLLBACK TO s2;
+SELECT * FROM passes;
+SELECT count(gate('protect/m' || i)) FROM generate_series(201, 250) i;
+RELEASE s2;
+SELECT * FROM passes;
+ROLLBACK TO s1;
+SELECT * FROM passes;
+SELECT count(gate('protect/m' || i)) FROM generate_series(101, 300) i;
+SELECT * FROM passes;
+COMMIT;
+SELECT * FROM passes;
 -- An exception block around a commit that fails
 DO $$
 DECLARE

@@ -12,7 +12,8 @@
  * A pass belongs to the subtransaction in which it was given: it is handed up
  * when that commits, and gone when it is rolled back or when the transaction
  * ends, PREPARE included.  The passes are a stack: those of the innermost
- * subtransaction are on top.
+ * subtransaction are on top.  Beside it a hash table has their keys, to be found
+ * among many.
  *
  * Locks: on the table and its partitions what CREATE TRIGGER and DROP TRIGGER
  * take.  A check takes none and reads no table.
@@ -56,10 +57,16 @@
 
 typedef struct Pass
 {
-	uint64		hash;			/* of the key, to be quick about the others */
-	text	   *job_key;
+	const text *job_key;
 	int			level;			/* nesting level of its subtransaction */
 } Pass;
+
+typedef struct PassEntry
+{
+	const text *job_key;		/* the stack's */
+	uint32		hash;
+	char		status;
+} PassEntry;
 
 /* What a trigger keeps between the rows of one command. */
 typedef struct Guard
@@ -71,7 +78,7 @@ typedef struct Guard
 static void pass_xact_callback(XactEvent event, void *arg);
 static void pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 								  SubTransactionId parentSubid, void *arg);
-static uint64 hash_key(const text *job_key);
+static uint32 hash_key(const text *job_key);
 static bool has_pass(const text *job_key);
 static TriggerData *trigger_data(FunctionCallInfo fcinfo);
 static Guard *get_guard(FunctionCallInfo fcinfo, TriggerData *trigger);
@@ -96,10 +103,26 @@ PG_FUNCTION_INFO_V1(fencing_unprotect);
 PG_FUNCTION_INFO_V1(fencing_guard_row);
 PG_FUNCTION_INFO_V1(fencing_guard_truncate);
 
-/* In TopTransactionContext. */
+#define SH_PREFIX			pass
+#define SH_ELEMENT_TYPE		PassEntry
+#define SH_KEY_TYPE			const text *
+#define SH_KEY				job_key
+#define SH_HASH_KEY(tb, key)	hash_key(key)
+#define SH_EQUAL(tb, a, b)	fencing_same_text(a, b)
+#define SH_STORE_HASH
+#define SH_GET_HASH(tb, a)	(a)->hash
+#define SH_SCOPE			static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+#define MIN_PASSES			8
+
+/* In TopTransactionContext; every key of the stack is in the table, once. */
 static Pass *passes = NULL;
 static int	npasses = 0;
 static int	max_passes = 0;
+static pass_hash *pass_table = NULL;
 
 /*
  * Gives the current subtransaction a pass for the job.
@@ -109,6 +132,7 @@ fencing_give_pass(const text *job_key)
 {
 	static bool registered = false;
 	MemoryContext context;
+	bool		found;
 
 	if (!registered)
 	{
@@ -124,7 +148,8 @@ fencing_give_pass(const text *job_key)
 	context = MemoryContextSwitchTo(TopTransactionContext);
 	if (passes == NULL)
 	{
-		max_passes = 8;
+		pass_table = pass_create(TopTransactionContext, MIN_PASSES, NULL);
+		max_passes = MIN_PASSES;
 		passes = (Pass *) palloc(max_passes * sizeof(Pass));
 	}
 	else if (npasses == max_passes)
@@ -132,9 +157,10 @@ fencing_give_pass(const text *job_key)
 		passes = (Pass *) repalloc_huge(passes, 2 * max_passes * sizeof(Pass));
 		max_passes *= 2;
 	}
-	passes[npasses].hash = hash_key(job_key);
 	passes[npasses].job_key = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(job_key));
 	passes[npasses].level = GetCurrentTransactionNestLevel();
+	/* the last thing that can fail: then it is in neither */
+	(void) pass_insert(pass_table, passes[npasses].job_key, &found);
 	npasses++;
 	MemoryContextSwitchTo(context);
 }
@@ -151,6 +177,7 @@ pass_xact_callback(XactEvent event, void *arg)
 		default:
 			passes = NULL;
 			npasses = 0;
+			pass_table = NULL;
 			break;
 	}
 }
@@ -165,7 +192,7 @@ pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	{
 		case SUBXACT_EVENT_ABORT_SUB:
 			while (npasses > 0 && passes[npasses - 1].level >= level)
-				npasses--;
+				(void) pass_delete(pass_table, passes[--npasses].job_key);
 			break;
 		case SUBXACT_EVENT_COMMIT_SUB:
 			for (int i = npasses; i > 0 && passes[i - 1].level >= level; i--)
@@ -176,28 +203,16 @@ pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	}
 }
 
-static uint64
+static uint32
 hash_key(const text *job_key)
 {
-	return hash_bytes_extended((const unsigned char *) VARDATA_ANY(job_key),
-							   VARSIZE_ANY_EXHDR(job_key), 0);
+	return hash_bytes((const unsigned char *) VARDATA_ANY(job_key), VARSIZE_ANY_EXHDR(job_key));
 }
 
-/* The newest first: that is the job whose statement is running. */
 static bool
 has_pass(const text *job_key)
 {
-	uint64		hash;
-
-	if (npasses == 0)
-		return false;
-	hash = hash_key(job_key);
-	for (int i = npasses - 1; i >= 0; i--)
-	{
-		if (passes[i].hash == hash && fencing_same_text(passes[i].job_key, job_key))
-			return true;
-	}
-	return false;
+	return npasses > 0 && pass_lookup(pass_table, job_key) != NULL;
 }
 
 /*
