@@ -188,6 +188,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 					  owner);
 	}
 	table_close(grants, NoLock);
+	ForceSyncCommit();
 }
 
 static const AccessKind *

@@ -443,6 +443,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 		table_close(part, NoLock);
 	}
 	table_close(rel, NoLock);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 
@@ -460,6 +461,7 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 	rel = open_own_table(PG_GETARG_OID(0), AccessExclusiveLock);
 	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid), AccessExclusiveLock);
 	table_close(rel, NoLock);
+	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
 

@@ -392,6 +392,7 @@ write_lease(FencingJob *job, int64 token, TimestampTz until)
 	else
 		fencing_insert(job->leases, values, nulls);
 
+	ForceSyncCommit();
 	job->new_token = token;
 	job->until = until;
 	job->wrote = true;

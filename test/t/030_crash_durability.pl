@@ -141,7 +141,7 @@ foreach my $job (@jobs)
 }
 
 #
-# Each of the calls of an administrator is there after a crash at once.
+# Each of the other calls is there after a crash at once.
 #
 sub crash
 {
@@ -171,6 +171,37 @@ is_answers($node, 'postgres', 'epoch',
 	[ 'he comes in again', "SELECT outcome, token FROM fencing_acquire('epoch', $owner_a, '1 day')", 'acquired|' . token_of(1, 1) ]);
 crash();
 is(answer($node, "SELECT outcome, token FROM fencing_acquire('epoch', $owner_a, '1 day')"), 'renewed|' . token_of(1, 1), 'epoch: and stays');
+
+# A holder counts on what he was told; so does whoever comes after a release.
+my $hours = q{SELECT round(EXTRACT(epoch FROM lease_until - clock_timestamp()) / 3600) FROM fencing.lease_status WHERE job_key = 'lease'};
+my $token = token_of(1, 1);
+is(answer($node, "SELECT outcome, token FROM fencing_acquire('lease', $owner_a, '1 hour')"), "acquired|$token", 'lease: acquired');
+is(answer($node, "SELECT outcome FROM fencing_renew('lease', $owner_a, $token, '5 hours')"), 'renewed', 'lease: renewed');
+crash();
+is(answer($node, $hours), '5', 'lease: it is extended');
+is(answer($node, "SELECT outcome FROM fencing_acquire('lease', $owner_a, '9 hours')"), 'renewed', 'lease: acquired again');
+crash();
+is(answer($node, $hours), '9', 'lease: it is extended by that');
+is(answer($node, "SELECT outcome FROM fencing_release('lease', $owner_a, $token)"), 'released', 'lease: released');
+crash();
+is(answer($node, "SELECT outcome, token FROM fencing_acquire('lease', $owner_b)"), 'acquired|' . ($token + 1), 'lease: somebody else has it');
+
+# Who may call, and where only the gate may write.
+my $may = q{SELECT has_function_privilege('app', 'fencing_revoke(text, text)', 'EXECUTE'), count(*) FROM fencing.grants WHERE role = 'app'};
+$node->safe_psql('postgres', 'CREATE ROLE app');
+is(answer($node, q{SELECT fencing_grant('app', 'admin')}), '', 'grant');
+crash();
+is(answer($node, $may), 't|1', 'grant: it is there');
+is(answer($node, q{SELECT fencing_ungrant('app', 'admin')}), '', 'ungrant');
+crash();
+is(answer($node, $may), 'f|0', 'ungrant: it is gone');
+$node->safe_psql('postgres', 'CREATE TABLE guarded (job text)');
+is(answer($node, q{SELECT fencing_protect('guarded', 'job')}), '', 'protect');
+crash();
+is(answer($node, q{INSERT INTO guarded VALUES ('lease')}), 'LF003', 'protect: it is there');
+is(answer($node, q{SELECT fencing_unprotect('guarded')}), '', 'unprotect');
+crash();
+is(answer($node, q{INSERT INTO guarded VALUES ('lease')}), '', 'unprotect: it is gone');
 
 # One transaction after the other in one call.
 is(answer($node, qq{DO \$\$BEGIN
