@@ -1,5 +1,5 @@
-# The documented schedule of fencing_purge() with the real pg_cron, in both ways
-# in which it runs jobs, and what becomes of a job whose role may not purge.
+# The schedules of README.md with the real pg_cron, in both ways in which it runs
+# jobs, and what becomes of a job whose role may not purge.
 
 use strict;
 use warnings;
@@ -29,25 +29,34 @@ SELECT fencing_grant('other', 'client')});
 my $seconds = answer($node, q{SELECT (regexp_match(extversion, '^\d+\.\d+'))[1]::numeric >= 1.5 FROM pg_extension WHERE extname = 'pg_cron'}) eq 't';
 my $now = $seconds ? '1 seconds' : '@reboot';
 
-# As documented: a batch per minute.
-my $command = q{SELECT * FROM fencing_purge('receipts', '30 days')};
-my $schedule = q{SET ROLE %s; SELECT cron.schedule('%s', '%s', $$%s$$) > 0};
-is(answer($node, sprintf $schedule, 'keeper', 'fencing-purge', '* * * * *', $command), 't', 'the documented schedule');
-is(answer($node, 'SELECT jobname, schedule, command, username, active FROM cron.job'), "fencing-purge|* * * * *|$command|keeper|t", 'it is kept');
-# The full minute may come at any time.
-is(answer($node, q{SET ROLE keeper; SELECT cron.unschedule('fencing-purge')}), 't', 'it can be taken back');
+# As they stand in README.md, however many there are.
+my $readme = slurp_file("$FindBin::RealBin/../../README.md");
+my @documented = $readme =~ /(SELECT\s+cron\.schedule\([^`]*?\$\$[^`]*?\$\$\s*\))/g;
+cmp_ok(scalar @documented, '>', 0, 'README.md has schedules');
+foreach my $statement (@documented)
+{
+	# The full minute may come at any time: they are not run.
+	is_answers($node, 'postgres', $statement =~ s/\s+/ /gr,
+		[ 'begin', 'BEGIN; SET LOCAL ROLE keeper', '' ],
+		[ 'a schedule', "SELECT count(*) FROM ($statement) s(job)", '1' ],
+		[ 'stopped', 'RESET ROLE; UPDATE cron.job SET active = false', '' ],
+		[ 'commit', 'COMMIT', '' ]);
+}
+is(answer($node, q{SELECT count(*), count(*) FILTER (WHERE command LIKE '%fencing_purge(%'), string_agg(DISTINCT username, ' ') FROM cron.job}),
+	join('|', (scalar @documented) x 2, 'keeper'), 'they are kept, and purge');
+my @commands = map { answer($node, "SELECT quote_literal(command) FROM cron.job ORDER BY jobid OFFSET $_ LIMIT 1") } 0 .. $#documented;
 
 # Until a job has run since, and how that ended.
 sub run_job
 {
-	my ($role, $name) = @_;
+	my ($role, $name, $command) = @_;
 	my $since = answer($node, 'SELECT coalesce(max(runid), 0) FROM cron.job_run_details');
 
-	is(answer($node, sprintf $schedule, $role, $name, $now, $command), 't', "$name: scheduled");
+	is(answer($node, "SET ROLE $role; SELECT cron.schedule('$name', '$now', $command) > 0"), 't', "$name: scheduled");
 	$node->restart if !$seconds;
 	my $run = qq{FROM cron.job_run_details d JOIN cron.job j USING (jobid) WHERE jobname = '$name' AND runid > $since AND status IN ('succeeded', 'failed')};
 	await_true($node, "SELECT EXISTS (SELECT $run)", "$name: it has run");
-	my $status = answer($node, "SELECT DISTINCT d.username, status, d.command = '" . $command =~ s/'/''/gr . "' $run");
+	my $status = answer($node, "SELECT DISTINCT d.username, status, d.command = $command $run");
 	is(answer($node, "SET ROLE $role; SELECT cron.unschedule('$name')"), 't', "$name: unscheduled");
 	return $status;
 }
@@ -67,11 +76,11 @@ foreach my $workers ('off', 'on')
 		$node->safe_psql('postgres', "SELECT fencing_acquire('$job', $owner, '1 day'); " . sprintf($commit, $job, $token)
 			  . ($token < 6 ? "; SELECT fencing_release('$job', $owner, $token)" : ''));
 	}
-	$node->safe_psql('postgres', qq{UPDATE fencing.receipts SET committed_at = committed_at - interval '31 days' WHERE job_key = '$job' AND token IN (1, 2, 3, 6)});
+	$node->safe_psql('postgres', qq{UPDATE fencing.receipts SET committed_at = committed_at - interval '10 years' WHERE job_key = '$job' AND token IN (1, 2, 3, 6)});
 
-	is(run_job('other', 'not-allowed'), 'other|failed|t', "$job: a role that is no administrator");
+	is(run_job('other', 'not-allowed', $_), 'other|failed|t', "$job: a role that is no administrator") foreach @commands;
 	is(answer($node, sprintf $receipts, $job), '1 2 3 4 5 6', "$job: has purged nothing");
-	is(run_job('keeper', 'purge-now'), 'keeper|succeeded|t', "$job: the job");
+	is(run_job('keeper', 'purge-now', $_), 'keeper|succeeded|t', "$job: the job") foreach @commands;
 	is(answer($node, sprintf $receipts, $job), '4 5 6', "$job: old receipts are gone, but none of the current token");
 	is_answers($node, 'postgres', $job,
 		[ 'a late retry', sprintf($commit, $job, 1), 'pruned' ],
