@@ -1,6 +1,7 @@
 # Many jobs: acquired, committed, released, and forgotten or purged in batches,
 # again and again.  The tables do not grow with what is gone, and no token comes
-# twice.  Then heartbeats: nearly all of them rewrite a row in its page.
+# twice.  Then heartbeats: nearly all of them rewrite a row in its page.  Last
+# the same with autovacuum and nothing else.
 #
 # FENCING_JOBS says how many jobs, 50000 unless set; 1000000 takes some minutes.
 
@@ -22,8 +23,7 @@ my $batch = 250;
 my $per_round = int($jobs / $rounds / $batch) * $batch;
 die "FENCING_JOBS: at least @{[ $rounds * $batch ]}\n" if $per_round < $batch;
 
-# The wraparound of transaction ids is not to be tested here, so no autovacuum:
-# what is vacuumed when is the same in every run.
+# No autovacuum: what is vacuumed when is the same in every run.
 my $node = new_node('main', <<'EOT');
 synchronous_commit = off
 shared_buffers = 256MB
@@ -42,7 +42,7 @@ sub sizes
 
 # One transaction per batch, as a caller that takes care would do it.  Within a
 # batch each job goes its whole way.
-$node->safe_psql('postgres', q{
+my $procedures = q{
 CREATE TABLE told (job int PRIMARY KEY, token bigint NOT NULL);
 CREATE PROCEDURE work(jobs int, batch int, content int) LANGUAGE plpgsql AS
 $$DECLARE
@@ -96,7 +96,8 @@ BEGIN
 		total := total + told.purged;
 		EXIT WHEN NOT told.more;
 	END LOOP;
-END$$});
+END$$};
+$node->safe_psql('postgres', $procedures);
 
 #
 # Purged: the same jobs in each round; the receipts of the round before go.
@@ -171,6 +172,39 @@ sub hot
 
 hot('one', 1, 1, 10000);
 hot('many', 500, 4, 10000);
-
 $node->stop;
+
+#
+# Autovacuum as it comes, only more often, so that it need not be waited for
+# long.  Before the next round it has had its turn; what it did meanwhile differs
+# from run to run, hence the room.  Left alone, the tables would grow by each round.
+#
+my $auto = new_node('auto', "synchronous_commit = off\nlog_statement = none\nautovacuum = on\nautovacuum_naptime = 1s\n");
+my $churn = 1000;
+my $hot_tables = q{FROM pg_stat_user_tables WHERE schemaname = 'fencing' AND relname IN ('fences', 'leases', 'receipts', 'floor')};
+my @sizes;
+
+$auto->safe_psql('postgres', $procedures);
+foreach my $round (1 .. 10)
+{
+	is_answers($auto, 'postgres', "autovacuum, round $round",
+		[ 'work', "CALL work($churn, $batch, $round)", '' ],
+		[ 'with the next token', "CALL work($churn, $batch, $round)", '' ],
+		[ 'purged', 'CALL purge(1000)', $churn ],
+		[ 'forgotten', "CALL forget($churn, $batch)", '' ]);
+	push @sizes, { map { ($_ => answer($auto, "SELECT pg_total_relation_size('$_') / 1024")) } @tables };
+	await_true($auto, "SELECT bool_and(n_dead_tup <= $churn / 2) AND max(n_tup_del) FILTER (WHERE relname = 'leases') = $round * $churn $hot_tables",
+		"autovacuum, round $round: it has been there");
+}
+# The row of floor is rewritten in its page, which cleans itself.
+is(answer($auto, "SELECT bool_and(autovacuum_count > 0 OR relname = 'floor'), sum(vacuum_count) $hot_tables"), 't|0', 'autovacuum: of each table, and nobody else');
+foreach my $table (@tables)
+{
+	my @kilobytes = map { $_->{$table} } @sizes;
+
+	diag sprintf '%-17s kB after each round: autovacuum %s', $table, "@kilobytes";
+	cmp_ok($kilobytes[-1], '<=', 2 * max(@kilobytes[ 0, 1 ]) + 64, "$table is bounded by autovacuum");
+}
+
+$auto->stop;
 done_testing();
