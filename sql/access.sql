@@ -281,6 +281,18 @@ SELECT may('regress_fencing_app2');
 SELECT fencing_ungrant('regress_fencing_app2', 'client');
 SELECT may('regress_fencing_app2');
 SELECT acls() = :'acls_before' AS no_privilege;
+-- What another kind gives it, under the former name, stays.
+ALTER ROLE regress_fencing_app2 RENAME TO regress_fencing_app;
+SELECT fencing_grant('regress_fencing_app', k) FROM unnest('{client,relay}'::text[]) k;
+ALTER ROLE regress_fencing_app RENAME TO regress_fencing_app2;
+SELECT fencing_ungrant('regress_fencing_app2', 'relay');
+SELECT may('regress_fencing_app2');
+SELECT fencing_ungrant('regress_fencing_app2', 'client');
+SELECT may('regress_fencing_app2');
+SELECT acls() = :'acls_before' AS no_privilege;
+-- Nor is the owner's own privilege taken.
+SELECT fencing_ungrant(extowner::regrole, k) FROM pg_extension, unnest('{client,admin}'::text[]) k WHERE extname = 'fencing';
+SELECT acls() = :'acls_before' AS no_change;
 -- Another role of the former name has not what the row says: it is forgotten.
 CREATE ROLE regress_fencing_app;
 SELECT fencing_grant('regress_fencing_app', 'relay');

@@ -168,6 +168,7 @@ SELECT verdict('path'), verdict('path', '{"who": "eve"}') AS eve;
 SELECT operation('path', authorize('path1', 'SELECT EXISTS (SELECT FROM allowed a WHERE a.who = auth->>''who'')', 'LANGUAGE sql SET search_path = regress_authorize'));
 \set VERBOSITY sqlstate
 SELECT operation('path', authorize('path2', 'SELECT true', 'LANGUAGE sql SET search_path = pg_temp, regress_authorize'));
+SELECT operation('path', authorize('path5', 'SELECT true', 'LANGUAGE sql SET search_path = pg_temp, regress_authorize, pg_temp'));
 SELECT operation('path', authorize('path3', 'SELECT true', 'LANGUAGE sql SET search_path = '''''));
 SELECT operation('path', authorize('path4', 'SELECT true', 'LANGUAGE sql SET search_path = "regress_authorize, pg_temp"'));
 ALTER FUNCTION path(text, text, jsonb, jsonb) SET search_path = regress_authorize;

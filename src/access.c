@@ -101,6 +101,7 @@ static const AccessKind functions[] = {
 static void change_access(FunctionCallInfo fcinfo, bool grant);
 static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
 static int	granted_access(Relation grants, const char *role);
+static int	held_access(Oid roleid, Oid namespace, Oid extension);
 static void forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension);
 static List *functions_of(Oid namespace, Oid extension, int access, int besides);
 static bool may_any(Oid roleid, List *oids);
@@ -181,11 +182,18 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	}
 	else
 	{
+		int			besides;
+
 		if (row != NULL)
 			fencing_delete(grants, row);
-		execute_grant(false, role,
-					  functions_of(namespace, extension, access->bit, granted_access(grants, role)),
-					  owner);
+		besides = granted_access(grants, role);
+		if (row == NULL && access->bit != ACCESS_ADMIN)
+			besides |= held_access(roleid, namespace, extension) & ~access->bit;
+
+		/* what the owner of the functions has is not ours to take */
+		if (roleid != owner)
+			execute_grant(false, role,
+						  functions_of(namespace, extension, access->bit, besides), owner);
 	}
 	table_close(grants, NoLock);
 	ForceSyncCommit();
@@ -236,23 +244,37 @@ granted_access(Relation grants, const char *role)
 }
 
 /*
- * Deletes the rows of access that the role does not have any more: of the
- * functions that only this access gives, and "admin", it may not execute one.
+ * What it has by the access lists, under whatever name: it may execute one of
+ * the functions that only this access gives, and "admin".
  */
-static void
-forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension)
+static int
+held_access(Oid roleid, Oid namespace, Oid extension)
 {
-	int			granted = granted_access(grants, role);
+	int			access = 0;
 
 	for (size_t i = 0; i < lengthof(access_kinds); i++)
 	{
 		int			bit = access_kinds[i].bit;
+
+		if (may_any(roleid, functions_of(namespace, extension, bit, ~(bit | ACCESS_ADMIN))))
+			access |= bit;
+	}
+	return access;
+}
+
+/* Deletes the rows of access that the role does not have any more. */
+static void
+forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension)
+{
+	int			lost = granted_access(grants, role) & ~held_access(roleid, namespace, extension);
+
+	for (size_t i = 0; i < lengthof(access_kinds); i++)
+	{
 		NameData	rolename;
 		Datum		keys[Natts_grants];
 		Snapshot	snapshot;
 
-		if ((granted & bit) == 0 ||
-			may_any(roleid, functions_of(namespace, extension, bit, ~(bit | ACCESS_ADMIN))))
+		if ((lost & access_kinds[i].bit) == 0)
 			continue;
 
 		namestrcpy(&rolename, role);

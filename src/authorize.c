@@ -92,7 +92,9 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 			ereport(ERROR,
 					(errcode(sqlerrcode),
 					 errmsg("authorization of operation \"%s\" was interrupted",
-							text_to_cstring(operation))));
+							text_to_cstring(operation)),
+					 errhidestmt(true),
+					 errhidecontext(true)));
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("operation \"%s\" denied: its authorize function raised an error with SQLSTATE %s",
 						text_to_cstring(operation), unpack_sql_state(sqlerrcode)),
@@ -167,7 +169,7 @@ find_function(const char *schema, const char *name, const char *owner)
 
 /*
  * Whether no temporary object of the caller comes before those that the function
- * means.  pg_temp is the first schema of a search_path that does not name it.
+ * means: pg_temp is where it is first named, or before everything.
  */
 static bool
 path_is_pinned(HeapTuple function)
@@ -187,10 +189,18 @@ path_is_pinned(HeapTuple function)
 	{
 		char	   *setting = TextDatumGetCString(settings[i]);
 		List	   *schemas;
+		ListCell   *lc;
 
-		if (strncmp(setting, search_path, strlen(search_path)) == 0 &&
-			(!SplitIdentifierString(setting + strlen(search_path), ',', &schemas) ||
-			 schemas == NIL || strcmp((char *) llast(schemas), "pg_temp") != 0))
+		if (strncmp(setting, search_path, strlen(search_path)) != 0)
+			continue;
+		if (!SplitIdentifierString(setting + strlen(search_path), ',', &schemas))
+			return false;
+		foreach(lc, schemas)
+		{
+			if (strcmp((char *) lfirst(lc), "pg_temp") == 0)
+				break;
+		}
+		if (lc == NULL || lnext(schemas, lc) != NULL)
 			return false;
 	}
 	return true;

@@ -363,7 +363,8 @@ typedef struct GateKind
 
 	/*
 	 * The digest of the content, by the version that made the receipt's if
-	 * there is one.  NULL: by that version it can be no such content.
+	 * there is one.  NULL: by that version it can be no such content, or, with
+	 * gate->again, a slot's call must begin anew.
 	 */
 	bytea	   *(*make_digest) (Gate *gate);
 
@@ -422,6 +423,7 @@ struct Gate
 	int64		epoch_start;
 	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid; only of tokens */
 	bool		issued;			/* the number has been given out, as far as we know */
+	bool		again;			/* by make_digest: a slot's call must begin anew */
 	Gate	   *outer;			/* the gate whose statement is calling us */
 };
 
@@ -635,8 +637,7 @@ struct RequestSchema
 extern RequestSchema *fencing_compile_schema(Jsonb *definition);
 extern RequestProperty *fencing_find_property(const RequestSchema *schema, const char *name,
 											  int length);
-extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later,
-									  const RequestSchema *shown, Jsonb *request,
+extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
 									  char **refusal);
 extern void fencing_root_value(Jsonb *document, JsonbValue *value);
 extern Jsonb *fencing_visible_request(const RequestSchema *schema, Jsonb *request);

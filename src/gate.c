@@ -268,11 +268,13 @@ decide_slot(Gate *gate)
 		/* before the lock, because it may take long, or refuse the content */
 		gate->digest = gate->kind->make_digest(gate);
 
+		gate->outcome = FENCING_AGAIN;
+		if (gate->again)
+			return;
 		if (!fencing_key_lock(gate->slot_key, false))
 		{
 			(void) fencing_key_lock(gate->slot_key, true);
 			fencing_key_unlock(gate->slot_key);
-			gate->outcome = FENCING_AGAIN;
 			return;
 		}
 		snapshot = fencing_fresh_snapshot();
@@ -363,13 +365,15 @@ judge_receipt(Gate *gate)
 
 	if (receipt->purged)
 		return FENCING_PRUNED;
-	if (!fencing_known_digest_version(receipt->digest_version))
+	if (!fencing_known_digest_version(receipt->digest_version) && !gate->again)
 		ereport(WARNING,
 				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
 				 errmsg("receipt has a digest of version %d, which this installation does not know",
 						receipt->digest_version)));
 
 	digest = gate->kind->make_digest(gate);
+	if (gate->again)
+		return FENCING_AGAIN;
 	if (digest == NULL || !fencing_same_text(digest, receipt->digest))
 		return FENCING_CONFLICT;
 

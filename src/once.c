@@ -46,10 +46,10 @@ typedef struct OnceGate
 	Jsonb	   *auth;			/* NULL: none */
 	Relation	records;
 	Relation	schemas;		/* opened for a new key, else NULL */
-	const RequestSchema *shown; /* to the authorize function */
 	List	   *versions;		/* of the operation, from the oldest on */
 	bool		open;			/* the record found waits for its response */
 	int			hash_version;	/* of the record, or for a new one */
+	int			shown_version;	/* by which authorize was shown the request; 0: none yet */
 } OnceGate;
 
 typedef struct OnceCall
@@ -71,6 +71,7 @@ typedef struct Claim
 static bool attempt(void *arg);
 static bool is_authorized(OnceGate *once);
 static const RequestVersion *version_in_force(List *versions);
+static bool was_shown(OnceGate *once, const RequestVersion *version);
 static bool same_once(const Gate *a, const Gate *b);
 static void find_record(Gate *gate, Snapshot snapshot);
 static bytea *make_request_digest(Gate *gate);
@@ -199,9 +200,11 @@ attempt(void *arg)
 }
 
 /*
- * The authorize function is shown the request as a new key's would be hashed, or
- * by the newest schema if all are retired.  A caller could show his own resource
- * in what is left out, and another's key to us.
+ * The authorize function is shown just what is compared: a caller could show his
+ * own resource in what is left out, and another's key to us, or hide what counts.
+ * Before the look-up that is the request by the version for new keys, or by the
+ * newest if all are retired; if the key turns out to have another version, it is
+ * asked again by that.
  */
 static bool
 is_authorized(OnceGate *once)
@@ -217,13 +220,15 @@ is_authorized(OnceGate *once)
 				 errmsg("operation \"%s\" has no request schema", text_to_cstring(once->operation)),
 				 errhint("Define one by fencing_define_request().")));
 
-	shown = version_in_force(once->versions);
+	shown = fencing_find_version(once->versions, once->shown_version);
+	if (shown == NULL)
+		shown = version_in_force(once->versions);
 	if (shown == NULL)
 		shown = (RequestVersion *) llast(once->versions);
-	once->shown = shown->schema;
+	once->shown_version = shown->hash_version;
 	return fencing_authorize(once->tenant_id, once->operation,
-							 fencing_visible_request(once->shown, once->request),
-							 once->auth, operation.authorize_schema, operation.authorize_name,
+							 fencing_visible_request(shown->schema, once->request), once->auth,
+							 operation.authorize_schema, operation.authorize_name,
 							 operation.authorize_owner);
 }
 
@@ -242,6 +247,15 @@ version_in_force(List *versions)
 			result = version;
 	}
 	return result;
+}
+
+/* If authorize was shown the request by another version: again, by this one. */
+static bool
+was_shown(OnceGate *once, const RequestVersion *version)
+{
+	once->gate.again = version->hash_version != once->shown_version;
+	once->shown_version = version->hash_version;
+	return !once->gate.again;
 }
 
 static bool
@@ -329,6 +343,9 @@ hash_by_record(OnceGate *once)
 		fencing_unknown_version(once->operation, once->hash_version);
 	}
 
+	if (!was_shown(once, version))
+		return NULL;
+
 	foreach(lc, once->versions)
 	{
 		RequestVersion *other = (RequestVersion *) lfirst(lc);
@@ -336,8 +353,7 @@ hash_by_record(OnceGate *once)
 		if (other->hash_version > version->hash_version)
 			later = lappend(later, other->schema);
 	}
-	projected = fencing_project_request(version->schema, later, once->shown, once->request,
-										&refusal);
+	projected = fencing_project_request(version->schema, later, once->request, &refusal);
 	return projected == NULL ? NULL :
 		fencing_make_digest(projected, once->gate.receipt.digest_version);
 }
@@ -363,7 +379,10 @@ hash_by_current(OnceGate *once)
 						text_to_cstring(once->operation)),
 				 errhint("Define a new one by fencing_define_request().")));
 
-	projected = fencing_project_request(current->schema, NIL, NULL, once->request, &refusal);
+	if (!was_shown(once, current))
+		return NULL;
+
+	projected = fencing_project_request(current->schema, NIL, once->request, &refusal);
 	if (projected == NULL)
 		fencing_refuse_request(once->operation, current->hash_version, refusal);
 	once->hash_version = current->hash_version;

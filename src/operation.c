@@ -252,8 +252,7 @@ project_argument(FunctionCallInfo fcinfo)
 	version = fencing_find_version(operation.versions, hash_version);
 	if (version == NULL)
 		fencing_unknown_version(name, hash_version);
-	projected = fencing_project_request(version->schema, NIL, NULL, PG_GETARG_JSONB_P(2),
-										&refusal);
+	projected = fencing_project_request(version->schema, NIL, PG_GETARG_JSONB_P(2), &refusal);
 	if (projected == NULL)
 		fencing_refuse_request(name, hash_version, refusal);
 	return projected;

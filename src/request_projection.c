@@ -11,10 +11,6 @@
  * that has been upgraded sends fields that only they list; such a field may be
  * left out if it has the value that an absent one would have there.
  *
- * "Shown" is the schema by which the authorize function was shown the request.
- * What it saw must count in the comparison: a caller could show his own resource
- * there, and another's key to the look-up.
- *
  * Copyright (c) 2026, the fencing authors
  *
  *-------------------------------------------------------------------------
@@ -35,49 +31,33 @@ typedef struct Projection
 	char	   *refusal;
 } Projection;
 
-/* The other schemas at the same place. */
-typedef struct Others
-{
-	List	   *later;
-	const RequestSchema *shown; /* NULL: was not shown, or it is ours */
-} Others;
-
-/* Where all of a value is taken as it is. */
-static const RequestSchema whole = {.kinds = KIND_ANY};
-
-static Jsonb *run_projection(Projection *projection, const RequestSchema *schema,
-							 const Others *others, Jsonb *request);
-static bool project(Projection *projection, const RequestSchema *schema, const Others *others,
+static Jsonb *run_projection(Projection *projection, const RequestSchema *schema, List *later,
+							 Jsonb *request);
+static bool project(Projection *projection, const RequestSchema *schema, List *later,
 					JsonbValue *value, JsonbIteratorToken token);
-static bool project_object(Projection *projection, const RequestSchema *schema,
-						   const Others *others, JsonbContainer *container);
-static bool check_field(Projection *projection, const RequestSchema *schema,
-						const Others *others, const JsonbValue *key, JsonbValue *value);
-static bool project_array(Projection *projection, const RequestSchema *schema,
-						  const Others *others, JsonbContainer *container);
+static bool project_object(Projection *projection, const RequestSchema *schema, List *later,
+						   JsonbContainer *container);
+static bool project_array(Projection *projection, const RequestSchema *schema, List *later,
+						  JsonbContainer *container);
 static bool project_scalar(Projection *projection, const RequestSchema *schema,
 						   JsonbValue *value, JsonbIteratorToken token);
-static Others others_at_property(const Others *others, const char *name, int length);
-static Others others_at_items(const Others *others);
-static const RequestSchema *shown_at_property(const RequestSchema *shown, const char *name,
-											  int length);
+static List *later_properties(List *later, const char *name, int length);
+static List *later_items(List *later);
 static bool may_leave_out(List *later, const JsonbValue *key, JsonbValue *value);
 static bool is_default(const RequestSchema *schema, JsonbValue *value);
 static bool has_kind(const RequestSchema *schema, const JsonbValue *value);
 static bool refuse(Projection *projection, const char *message, const char *name, int length);
 
 /*
- * The document that identifies the request.  later and shown are the other
- * schemas that have a say (see above), NIL and NULL for none.  NULL if the
- * request is refused; then refusal says why, naming no value.
+ * The document that identifies the request.  NULL if the schema refuses it; then
+ * refusal says why, naming no value.
  */
 Jsonb *
-fencing_project_request(const RequestSchema *schema, List *later, const RequestSchema *shown,
-						Jsonb *request, char **refusal)
+fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
+						char **refusal)
 {
 	Projection	projection = {0};
-	Others		others = {later, shown == schema ? NULL : shown};
-	Jsonb	   *result = run_projection(&projection, schema, &others, request);
+	Jsonb	   *result = run_projection(&projection, schema, later, request);
 
 	*refusal = projection.refusal;
 	return result;
@@ -91,19 +71,17 @@ Jsonb *
 fencing_visible_request(const RequestSchema *schema, Jsonb *request)
 {
 	Projection	projection = {.raw = true};
-	Others		others = {NIL, NULL};
 
-	return run_projection(&projection, schema, &others, request);
+	return run_projection(&projection, schema, NIL, request);
 }
 
 static Jsonb *
-run_projection(Projection *projection, const RequestSchema *schema, const Others *others,
-			   Jsonb *request)
+run_projection(Projection *projection, const RequestSchema *schema, List *later, Jsonb *request)
 {
 	JsonbValue	value;
 
 	fencing_root_value(request, &value);
-	if (!project(projection, schema, others, &value, WJB_DONE))
+	if (!project(projection, schema, later, &value, WJB_DONE))
 		return NULL;
 	return JsonbValueToJsonb(projection->root);
 }
@@ -113,7 +91,7 @@ run_projection(Projection *projection, const RequestSchema *schema, const Others
  * WJB_VALUE, WJB_ELEM, or WJB_DONE for the root.  False if it is refused.
  */
 static bool
-project(Projection *projection, const RequestSchema *schema, const Others *others,
+project(Projection *projection, const RequestSchema *schema, List *later,
 		JsonbValue *value, JsonbIteratorToken token)
 {
 	JsonbContainer *container;
@@ -128,9 +106,9 @@ project(Projection *projection, const RequestSchema *schema, const Others *other
 
 	container = value->val.binary.data;
 	if (JsonContainerIsObject(container) && schema->whitelist)
-		return project_object(projection, schema, others, container);
+		return project_object(projection, schema, later, container);
 	if (JsonContainerIsArray(container) && (schema->items != NULL || token == WJB_DONE))
-		return project_array(projection, schema, others, container);
+		return project_array(projection, schema, later, container);
 	if (token == WJB_DONE)
 		projection->root = value;	/* whole, as it is */
 	else
@@ -139,26 +117,29 @@ project(Projection *projection, const RequestSchema *schema, const Others *other
 }
 
 static bool
-project_object(Projection *projection, const RequestSchema *schema, const Others *others,
+project_object(Projection *projection, const RequestSchema *schema, List *later,
 			   JsonbContainer *container)
 {
 	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbValue	key;
 	JsonbValue	value;
 
+	/* no field is left out silently */
 	(void) JsonbIteratorNext(&it, &key, true);
 	while (!projection->raw && JsonbIteratorNext(&it, &key, true) == WJB_KEY)
 	{
 		(void) JsonbIteratorNext(&it, &value, true);
-		if (!check_field(projection, schema, others, &key, &value))
-			return false;
+		if (!schema->open &&
+			fencing_find_property(schema, key.val.string.val, key.val.string.len) == NULL &&
+			!may_leave_out(later, &key, &value))
+			return refuse(projection, "field \"%s\" is not listed in the schema",
+						  key.val.string.val, key.val.string.len);
 	}
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < schema->nproperties; i++)
 	{
 		const RequestProperty *property = &schema->properties[i];
-		Others		inner = others_at_property(others, property->name, property->length);
 		JsonbValue *found;
 		JsonbValue	fallback;
 
@@ -183,40 +164,22 @@ project_object(Projection *projection, const RequestSchema *schema, const Others
 			fencing_root_value(property->schema->default_value, &fallback);
 			(void) pushJsonbValue(&projection->state, WJB_VALUE, &fallback);
 		}
-		else if (!project(projection, property->schema, &inner, found, WJB_VALUE))
+		else if (!project(projection, property->schema,
+						  later_properties(later, property->name, property->length),
+						  found, WJB_VALUE))
 			return false;
 	}
 	projection->root = pushJsonbValue(&projection->state, WJB_END_OBJECT, NULL);
 	return true;
 }
 
-/* No field is left out silently. */
 static bool
-check_field(Projection *projection, const RequestSchema *schema, const Others *others,
-			const JsonbValue *key, JsonbValue *value)
-{
-	const char *name = key->val.string.val;
-	int			length = key->val.string.len;
-	const RequestProperty *property = fencing_find_property(schema, name, length);
-	const RequestSchema *shown = shown_at_property(others->shown, name, length);
-
-	if (property != NULL && !property->schema->ignore)
-		return true;
-	if (property == NULL && !schema->open && !may_leave_out(others->later, key, value))
-		return refuse(projection, "field \"%s\" is not listed in the schema", name, length);
-	if (shown != NULL && !is_default(shown, value))
-		return refuse(projection, "field \"%s\" was shown to authorize and does not count here",
-					  name, length);
-	return true;
-}
-
-static bool
-project_array(Projection *projection, const RequestSchema *schema, const Others *others,
+project_array(Projection *projection, const RequestSchema *schema, List *later,
 			  JsonbContainer *container)
 {
 	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbValue	element;
-	Others		inner = others_at_items(others);
+	List	   *inner = later_items(later);
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_ARRAY, NULL);
 	(void) JsonbIteratorNext(&it, &element, true);
@@ -224,7 +187,7 @@ project_array(Projection *projection, const RequestSchema *schema, const Others 
 	{
 		if (schema->items == NULL)
 			(void) pushJsonbValue(&projection->state, WJB_ELEM, &element);
-		else if (!project(projection, schema->items, &inner, &element, WJB_ELEM))
+		else if (!project(projection, schema->items, inner, &element, WJB_ELEM))
 			return false;
 	}
 	projection->root = pushJsonbValue(&projection->state, WJB_END_ARRAY, NULL);
@@ -256,54 +219,39 @@ project_scalar(Projection *projection, const RequestSchema *schema, JsonbValue *
 	return true;
 }
 
-/* What the others have at a property that ours lists too. */
-static Others
-others_at_property(const Others *others, const char *name, int length)
+/* What later schemas have at a property that ours lists too. */
+static List *
+later_properties(List *later, const char *name, int length)
 {
-	Others		result = {NIL, shown_at_property(others->shown, name, length)};
+	List	   *result = NIL;
 	ListCell   *lc;
 
-	foreach(lc, others->later)
+	foreach(lc, later)
 	{
 		RequestProperty *property = fencing_find_property((RequestSchema *) lfirst(lc), name,
 														  length);
 
 		if (property != NULL)
-			result.later = lappend(result.later, property->schema);
+			result = lappend(result, property->schema);
 	}
 	return result;
 }
 
-static Others
-others_at_items(const Others *others)
+/* And in the elements of an array. */
+static List *
+later_items(List *later)
 {
-	Others		result = {NIL, NULL};
+	List	   *result = NIL;
 	ListCell   *lc;
 
-	foreach(lc, others->later)
+	foreach(lc, later)
 	{
 		RequestSchema *items = ((RequestSchema *) lfirst(lc))->items;
 
 		if (items != NULL)
-			result.later = lappend(result.later, items);
+			result = lappend(result, items);
 	}
-	if (others->shown != NULL)
-		result.shown = others->shown->items != NULL ? others->shown->items : &whole;
 	return result;
-}
-
-/* NULL: it was not shown. */
-static const RequestSchema *
-shown_at_property(const RequestSchema *shown, const char *name, int length)
-{
-	const RequestProperty *property;
-
-	if (shown == NULL)
-		return NULL;
-	if (!shown->whitelist)
-		return &whole;
-	property = fencing_find_property(shown, name, length);
-	return property == NULL || property->schema->ignore ? NULL : property->schema;
 }
 
 /*
@@ -336,7 +284,7 @@ is_default(const RequestSchema *schema, JsonbValue *value)
 
 	if (schema->default_value == NULL)
 		return false;
-	projected = fencing_project_request(schema, NIL, NULL, JsonbValueToJsonb(value), &refusal);
+	projected = fencing_project_request(schema, NIL, JsonbValueToJsonb(value), &refusal);
 	return projected != NULL &&
 		compareJsonbContainers(&projected->root, &schema->default_value->root) == 0;
 }

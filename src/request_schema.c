@@ -132,8 +132,8 @@ compile(const JsonbValue *definition, int depth)
 	{
 		char	   *refusal;
 
-		schema->default_value = fencing_project_request(schema, NIL, NULL,
-														JsonbValueToJsonb(found), &refusal);
+		schema->default_value = fencing_project_request(schema, NIL, JsonbValueToJsonb(found),
+														&refusal);
 		if (schema->default_value == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

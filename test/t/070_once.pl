@@ -118,10 +118,11 @@ is_answers($node, 'postgres', 'secret',
 	[ 'there again, by default', 'ALTER FUNCTION silent RENAME TO talks', '' ],
 	[ 'raised, by default', talk('there', '{"token": "S3CR3T", "fail": "22012"}'), 'denied|' ],
 	[ 'raised, within a function', q{DO $$ BEGIN EXECUTE format('SELECT fencing_once(''t'', ''talk'', ''there'', ''1'', ''SELECT 1'', %L)', '{"token": "S3CR' || '3T", "fail": "22012"}'); END $$}, '' ],
-	[ 'statements are not logged', 'RESET log_min_error_statement', '' ],
-	# errors that are nobody's verdict go on without what they say
+	# errors that are nobody's verdict go on without what they say, statement and context
 	[ 'a serialization failure', talk('there', '{"token": "S3CR3T", "fail": "40001"}'), '40001' ],
 	[ 'cancelled', talk('there', '{"token": "S3CR3T", "fail": "57014"}'), '57014' ],
+	[ 'within a function', q{DO $$ BEGIN EXECUTE format('SELECT fencing_once(''t'', ''talk'', ''there'', ''1'', ''SELECT 1'', %L)', '{"token": "S3CR' || '3T", "fail": "40001"}'); END $$}, '40001' ],
+	[ 'statements are not logged', 'RESET log_min_error_statement', '' ],
 	[ 'gone again', 'ALTER FUNCTION talks RENAME TO silent', '' ],
 	[ 'there again', 'ALTER FUNCTION silent RENAME TO talks', '' ]);
 my ($ret, $out, $err) = $node->psql('postgres', '\set VERBOSITY verbose' . "\n" . talk('there', '{"token": "S3CR3T", "fail": "40P01"}'));
