@@ -31,6 +31,7 @@ OBJS = \
 	src/publish.o \
 	src/target.o \
 	src/apply.o \
+	src/pass.o \
 	src/guard.o \
 	src/epoch.o \
 	src/retention.o \

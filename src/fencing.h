@@ -644,8 +644,9 @@ extern Jsonb *fencing_visible_request(const RequestSchema *schema, Jsonb *reques
 extern char *fencing_normalize(RequestFormat format, const char *string, int length);
 
 /*
- * guard.c: protected tables
+ * pass.c: the jobs that the transaction may write for
  */
 extern void fencing_give_pass(const text *job_key);
+extern bool fencing_has_pass(const text *job_key);
 
 #endif							/* FENCING_H */

@@ -4,16 +4,10 @@
  *	  Protected tables: writes only in a transaction that passed the gate.
  *
  * The gate gives the transaction a pass for the job that it answers "committed"
- * for.  AFTER ROW triggers look for the pass of the job that a row belongs to;
+ * for (pass.c).  AFTER ROW triggers look for the pass of the job that a row belongs to;
  * AFTER, because only then all other triggers and the generated columns have
  * had their say about the key.  TRUNCATE has no rows and gets a trigger of its
  * own.
- *
- * A pass belongs to the subtransaction in which it was given: it is handed up
- * when that commits, and gone when it is rolled back or when the transaction
- * ends, PREPARE included.  The passes are a stack: those of the innermost
- * subtransaction are on top.  Beside it a hash table has their keys, to be found
- * among many.
  *
  * Locks: on the table and its partitions what CREATE TRIGGER and DROP TRIGGER
  * take.  A check takes none and reads no table.
@@ -28,6 +22,7 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -35,7 +30,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "common/hashfn.h"
 #include "executor/spi.h"
 #include "fencing.h"
 #include "miscadmin.h"
@@ -43,7 +37,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/syscache.h"
@@ -55,19 +48,6 @@
 #define BY_COLUMN			"column"
 #define BY_JOB				"job"
 
-typedef struct Pass
-{
-	const text *job_key;
-	int			level;			/* nesting level of its subtransaction */
-} Pass;
-
-typedef struct PassEntry
-{
-	const text *job_key;		/* the stack's */
-	uint32		hash;
-	char		status;
-} PassEntry;
-
 /* What a trigger keeps between the rows of one command. */
 typedef struct Guard
 {
@@ -75,11 +55,6 @@ typedef struct Guard
 	int			column;
 } Guard;
 
-static void pass_xact_callback(XactEvent event, void *arg);
-static void pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-								  SubTransactionId parentSubid, void *arg);
-static uint32 hash_key(const text *job_key);
-static bool has_pass(const text *job_key);
 static TriggerData *trigger_data(FunctionCallInfo fcinfo);
 static Guard *get_guard(FunctionCallInfo fcinfo, TriggerData *trigger);
 static void check_row(TriggerData *trigger, const Guard *guard, HeapTuple row);
@@ -88,10 +63,12 @@ static bool may_see_key(Relation rel, const Guard *guard, const text *job_key);
 static bool may_select(Oid relid, AttrNumber column, Oid role);
 static Relation open_own_table(Oid relid, LOCKMODE lockmode);
 static bool is_guarded(Oid relid, Oid namespace);
+static void refuse_state_table(Oid relid);
+static void check_partitions(Relation root, List *tables);
 static void refuse_inheritance(Relation rel);
 static void warn_of_trigger_privilege(Oid relid);
 static void drop_guards(Relation root, Oid namespace, LOCKMODE lockmode);
-static bool is_guard(const Trigger *trigger, Oid namespace);
+static List *guard_names(Relation rel, Oid namespace, bool *cloned);
 static List *protected_tables(Relation rel, LOCKMODE lockmode);
 static Oid	guard_function(Oid namespace, const char *name);
 static char *qualified_name(Relation rel);
@@ -102,118 +79,6 @@ PG_FUNCTION_INFO_V1(fencing_protect);
 PG_FUNCTION_INFO_V1(fencing_unprotect);
 PG_FUNCTION_INFO_V1(fencing_guard_row);
 PG_FUNCTION_INFO_V1(fencing_guard_truncate);
-
-#define SH_PREFIX			pass
-#define SH_ELEMENT_TYPE		PassEntry
-#define SH_KEY_TYPE			const text *
-#define SH_KEY				job_key
-#define SH_HASH_KEY(tb, key)	hash_key(key)
-#define SH_EQUAL(tb, a, b)	fencing_same_text(a, b)
-#define SH_STORE_HASH
-#define SH_GET_HASH(tb, a)	(a)->hash
-#define SH_SCOPE			static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-#define MIN_PASSES			8
-
-/* In TopTransactionContext; every key of the stack is in the table, once. */
-static Pass *passes = NULL;
-static int	npasses = 0;
-static int	max_passes = 0;
-static pass_hash *pass_table = NULL;
-
-/*
- * Gives the current subtransaction a pass for the job.
- */
-void
-fencing_give_pass(const text *job_key)
-{
-	static bool registered = false;
-	MemoryContext context;
-	bool		found;
-
-	if (!registered)
-	{
-		RegisterXactCallback(pass_xact_callback, NULL);
-		RegisterSubXactCallback(pass_subxact_callback, NULL);
-		registered = true;
-	}
-
-	/* one that is there already is of an outer level, or of this one */
-	if (has_pass(job_key))
-		return;
-
-	context = MemoryContextSwitchTo(TopTransactionContext);
-	if (passes == NULL)
-	{
-		pass_table = pass_create(TopTransactionContext, MIN_PASSES, NULL);
-		max_passes = MIN_PASSES;
-		passes = (Pass *) palloc(max_passes * sizeof(Pass));
-	}
-	else if (npasses == max_passes)
-	{
-		passes = (Pass *) repalloc_huge(passes, 2 * max_passes * sizeof(Pass));
-		max_passes *= 2;
-	}
-	passes[npasses].job_key = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(job_key));
-	passes[npasses].level = GetCurrentTransactionNestLevel();
-	/* the last thing that can fail: then it is in neither */
-	(void) pass_insert(pass_table, passes[npasses].job_key, &found);
-	npasses++;
-	MemoryContextSwitchTo(context);
-}
-
-static void
-pass_xact_callback(XactEvent event, void *arg)
-{
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-		case XACT_EVENT_PRE_PREPARE:
-		case XACT_EVENT_PARALLEL_PRE_COMMIT:
-			break;
-		default:
-			passes = NULL;
-			npasses = 0;
-			pass_table = NULL;
-			break;
-	}
-}
-
-static void
-pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-					  SubTransactionId parentSubid, void *arg)
-{
-	int			level = GetCurrentTransactionNestLevel();
-
-	switch (event)
-	{
-		case SUBXACT_EVENT_ABORT_SUB:
-			while (npasses > 0 && passes[npasses - 1].level >= level)
-				(void) pass_delete(pass_table, passes[--npasses].job_key);
-			break;
-		case SUBXACT_EVENT_COMMIT_SUB:
-			for (int i = npasses; i > 0 && passes[i - 1].level >= level; i--)
-				passes[i - 1].level = level - 1;
-			break;
-		default:
-			break;
-	}
-}
-
-static uint32
-hash_key(const text *job_key)
-{
-	return hash_bytes((const unsigned char *) VARDATA_ANY(job_key), VARSIZE_ANY_EXHDR(job_key));
-}
-
-static bool
-has_pass(const text *job_key)
-{
-	return npasses > 0 && pass_lookup(pass_table, job_key) != NULL;
-}
 
 /*
  * fencing_guard_row() → trigger: raises LF003 for a row, old or new, of a job
@@ -261,7 +126,7 @@ fencing_guard_truncate(PG_FUNCTION_ARGS)
 				 errdetail("Its rows belong to more than one job."),
 				 errhint("Delete the rows of one job, or end the protection by fencing_unprotect()."),
 				 errtable(trigger->tg_relation)));
-	if (!has_pass(guard->job_key))
+	if (!fencing_has_pass(guard->job_key))
 		refuse_write(trigger->tg_relation, guard, guard->job_key);
 	return PointerGetDatum(NULL);
 }
@@ -326,7 +191,7 @@ check_row(TriggerData *trigger, const Guard *guard, HeapTuple row)
 		if (!isnull)
 			job_key = DatumGetTextPP(key);
 	}
-	if (job_key == NULL || !has_pass(job_key))
+	if (job_key == NULL || !fencing_has_pass(job_key))
 		refuse_write(trigger->tg_relation, guard, job_key);
 }
 
@@ -417,6 +282,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 						 quote_literal_cstr(text_to_cstring(fencing_arg_key(fcinfo, 2, "job_key"))));
 
 	tables = protected_tables(rel, lockmode);
+	check_partitions(rel, tables);
 	foreach(lc, tables)
 		warn_of_trigger_privilege(lfirst_oid(lc));
 
@@ -465,7 +331,10 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Opens a table whose owner the caller is. */
+/*
+ * Opens a table whose owner the caller is.  A catalog or a state table is refused
+ * before it is locked: everybody needs it.
+ */
 static Relation
 open_own_table(Oid relid, LOCKMODE lockmode)
 {
@@ -478,6 +347,11 @@ open_own_table(Oid relid, LOCKMODE lockmode)
 	if (!fencing_owns_relation(relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)),
 					   get_rel_name(relid));
+	if (IsCatalogRelationOid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied: \"%s\" is a system catalog", get_rel_name(relid))));
+	refuse_state_table(relid);
 
 	rel = relation_open(relid, lockmode);
 	if (rel->rd_rel->relkind != RELKIND_RELATION &&
@@ -485,7 +359,44 @@ open_own_table(Oid relid, LOCKMODE lockmode)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel))));
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot alter temporary tables of other sessions")));
 	return rel;
+}
+
+/* The gate writes them itself, in transactions that no gate has let pass. */
+static void
+refuse_state_table(Oid relid)
+{
+	if (get_rel_namespace(relid) == get_namespace_oid("fencing", false))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("relation \"fencing.%s\" belongs to the extension itself",
+						get_rel_name(relid)),
+				 errdetail("Only tables outside the schema \"fencing\" can be protected.")));
+}
+
+/* Before anything is changed: the table and all its partitions must be fit for it. */
+static void
+check_partitions(Relation root, List *tables)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables)
+	{
+		Oid			relid = lfirst_oid(lc);
+
+		refuse_state_table(relid);
+		if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot protect table \"%s\": its partition \"%s\" is a foreign table",
+							RelationGetRelationName(root), get_rel_name(relid)),
+					 errdetail("What is written where that is stored fires no trigger here."),
+					 errhint("Detach that partition, or protect each of the others by itself.")));
+	}
 }
 
 /*
@@ -546,9 +457,8 @@ warn_of_trigger_privilege(Oid relid)
 }
 
 /*
- * Takes our triggers off a table and its partitions.  They are known by their
- * functions, as anybody may have renamed them; those that a partition has from
- * its parent go with the parent's.
+ * Takes our triggers off a table and its partitions.  Those that a partition has
+ * from its parent go with the parent's.
  */
 static void
 drop_guards(Relation root, Oid namespace, LOCKMODE lockmode)
@@ -559,23 +469,15 @@ drop_guards(Relation root, Oid namespace, LOCKMODE lockmode)
 	{
 		Relation	rel = table_open(lfirst_oid(lc), lockmode);
 		char	   *table = qualified_name(rel);
-		List	   *names = NIL;
+		bool		cloned;
+		List	   *names = guard_names(rel, namespace, &cloned);
 		ListCell   *lc2;
 
-		for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
-		{
-			Trigger    *trigger = &rel->trigdesc->triggers[i];
-
-			if (!is_guard(trigger, namespace))
-				continue;
-			if (!trigger->tgisclone)
-				names = lappend(names, pstrdup(trigger->tgname));
-			else if (RelationGetRelid(rel) == RelationGetRelid(root))
-				ereport(ERROR,
-						(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-						 errmsg("table \"%s\" is protected with the table that it is a partition of",
-								RelationGetRelationName(rel))));
-		}
+		if (cloned && RelationGetRelid(rel) == RelationGetRelid(root))
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("table \"%s\" is protected with the table that it is a partition of",
+							RelationGetRelationName(rel))));
 		table_close(rel, NoLock);
 		foreach(lc2, names)
 			execute_command(psprintf("DROP TRIGGER %s ON %s",
@@ -588,21 +490,44 @@ static bool
 is_guarded(Oid relid, Oid namespace)
 {
 	Relation	rel = try_relation_open(relid, AccessShareLock);
-	bool		result = false;
+	bool		cloned;
+	bool		result;
 
 	if (rel == NULL)
 		return false;
-	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
-		result |= is_guard(&rel->trigdesc->triggers[i], namespace);
+	result = guard_names(rel, namespace, &cloned) != NIL || cloned;
 	relation_close(rel, AccessShareLock);
 	return result;
 }
 
-static bool
-is_guard(const Trigger *trigger, Oid namespace)
+/*
+ * The names of our triggers that are the table's own, and whether it has any
+ * from its parent.  They are known by their functions, as anybody may have
+ * renamed them.
+ *
+ * Nothing is looked up while the relcache entry is read: a GRANT elsewhere, which
+ * takes no lock on the table, has the next look-up build its triggers anew.
+ */
+static List *
+guard_names(Relation rel, Oid namespace, bool *cloned)
 {
-	return trigger->tgfoid == guard_function(namespace, ROW_TRIGGER) ||
-		trigger->tgfoid == guard_function(namespace, TRUNCATE_TRIGGER);
+	Oid			row_function = guard_function(namespace, ROW_TRIGGER);
+	Oid			truncate_function = guard_function(namespace, TRUNCATE_TRIGGER);
+	List	   *names = NIL;
+
+	*cloned = false;
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		const Trigger *trigger = &rel->trigdesc->triggers[i];
+
+		if (trigger->tgfoid != row_function && trigger->tgfoid != truncate_function)
+			continue;
+		if (trigger->tgisclone)
+			*cloned = true;
+		else
+			names = lappend(names, pstrdup(trigger->tgname));
+	}
+	return names;
 }
 
 /* The table itself, and its partitions if it is partitioned. */
@@ -634,6 +559,7 @@ check_key_column(Relation rel, const char *column)
 {
 	int			attnum = SPI_fnumber(RelationGetDescr(rel), column);
 	Form_pg_attribute attribute;
+	bool		is_virtual;
 	Oid			type;
 
 	if (attnum <= 0)
@@ -644,13 +570,14 @@ check_key_column(Relation rel, const char *column)
 				 errhint("If it was renamed, protect the table again.")));
 
 	attribute = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
-	type = getBaseType(attribute->atttypid);
+	is_virtual = attribute->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL;
+	type = getBaseType(attribute->atttypid);	/* from here on it may be another */
 	if (type != TEXTOID && type != VARCHAROID)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("column \"%s\" of relation \"%s\" is not of type text or varchar",
 						column, RelationGetRelationName(rel))));
-	if (attribute->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+	if (is_virtual)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("column \"%s\" of relation \"%s\" is a virtual generated column",
