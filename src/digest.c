@@ -26,13 +26,14 @@
 
 static FmgrInfo *pgcrypto_digest(void);
 static Oid	find_pgcrypto_digest(void);
-static void forget_pgcrypto_digest(Datum arg, int cacheid, uint32 hashvalue);
+static void count_function_change(Datum arg, int cacheid, uint32 hashvalue);
 
 PG_FUNCTION_INFO_V1(fencing_digest);
 
-/* Valid until a function is changed. */
+/* Valid until a function is changed, also while it is looked up. */
 static FmgrInfo digest_function;
-static bool digest_function_valid = false;
+static uint64 digest_function_as_of = 0;	/* function_changes when it was looked up */
+static uint64 function_changes = 1;
 
 /*
  * fencing_digest(payload jsonb, digest_version int) → bytea
@@ -93,17 +94,19 @@ static FmgrInfo *
 pgcrypto_digest(void)
 {
 	static bool registered = false;
+	uint64		as_of = function_changes;
 
 	if (!registered)
 	{
-		CacheRegisterSyscacheCallback(PROCOID, forget_pgcrypto_digest, (Datum) 0);
+		CacheRegisterSyscacheCallback(PROCOID, count_function_change, (Datum) 0);
 		registered = true;
 	}
 
-	if (!digest_function_valid)
+	if (digest_function_as_of != as_of)
 	{
+		digest_function_as_of = 0;
 		fmgr_info_cxt(find_pgcrypto_digest(), &digest_function, TopMemoryContext);
-		digest_function_valid = true;
+		digest_function_as_of = as_of;
 	}
 	return &digest_function;
 }
@@ -136,7 +139,7 @@ find_pgcrypto_digest(void)
 }
 
 static void
-forget_pgcrypto_digest(Datum arg, int cacheid, uint32 hashvalue)
+count_function_change(Datum arg, int cacheid, uint32 hashvalue)
 {
-	digest_function_valid = false;
+	function_changes++;
 }

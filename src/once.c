@@ -66,6 +66,7 @@ typedef struct Claim
 	text	   *tenant_id;
 	text	   *operation;
 	text	   *key;
+	int			level;			/* nesting level of its subtransaction */
 } Claim;
 
 static bool attempt(void *arg);
@@ -82,6 +83,9 @@ static char *describe_once(const Gate *gate);
 static text *make_slot_key(const OnceGate *once);
 static void add_claim(const OnceGate *once);
 static void claim_xact_callback(XactEvent event, void *arg);
+static void claim_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+								   SubTransactionId parentSubid, void *arg);
+static void drop_last_claim(void);
 static void check_claims(void);
 static HeapTuple find_own_record(Relation records, const text *tenant_id, const text *operation,
 								 const text *key);
@@ -106,7 +110,7 @@ static const GateKind once_kind = {
 /* $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth */
 static const Oid statement_argtypes[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID};
 
-/* In TopTransactionContext. */
+/* In TopTransactionContext; those of the innermost subtransaction come last. */
 static List *claims = NIL;
 
 /*
@@ -486,6 +490,7 @@ add_claim(const OnceGate *once)
 	if (!registered)
 	{
 		RegisterXactCallback(claim_xact_callback, NULL);
+		RegisterSubXactCallback(claim_subxact_callback, NULL);
 		registered = true;
 	}
 
@@ -494,6 +499,7 @@ add_claim(const OnceGate *once)
 	claim->tenant_id = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->tenant_id));
 	claim->operation = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->operation));
 	claim->key = (text *) PG_DETOAST_DATUM_COPY(PointerGetDatum(once->key));
+	claim->level = GetCurrentTransactionNestLevel();
 	claims = lappend(claims, claim);
 	MemoryContextSwitchTo(context);
 }
@@ -516,9 +522,49 @@ claim_xact_callback(XactEvent event, void *arg)
 	}
 }
 
+static void
+claim_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+					   SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_ABORT_SUB:
+			while (claims != NIL && ((Claim *) llast(claims))->level >= level)
+				drop_last_claim();
+			break;
+		case SUBXACT_EVENT_COMMIT_SUB:
+			for (int i = list_length(claims); i > 0; i--)
+			{
+				Claim	   *claim = (Claim *) list_nth(claims, i - 1);
+
+				if (claim->level < level)
+					break;
+				claim->level = level - 1;
+			}
+			break;
+		default:
+			break;
+	}
+}
+
+/* Its memory goes too: a transaction may see many attempts fail. */
+static void
+drop_last_claim(void)
+{
+	Claim	   *claim = (Claim *) llast(claims);
+
+	claims = list_delete_last(claims);
+	pfree(claim->tenant_id);
+	pfree(claim->operation);
+	pfree(claim->key);
+	pfree(claim);
+}
+
 /*
  * Raises 55000 if a claim has not been responded to.  The rows are read again,
- * because a savepoint may have taken a claim or its response back.
+ * because a savepoint may have taken a response back.
  */
 static void
 check_claims(void)

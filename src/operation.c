@@ -42,6 +42,7 @@ static int	arg_hash_version(FunctionCallInfo fcinfo, int argno);
 static HeapTuple find_operation(Relation operations, const text *name);
 static void require_operation(const text *name);
 static Jsonb *project_argument(FunctionCallInfo fcinfo);
+static void renew_cache(Relation schemas);
 static RequestSchema *get_schema(Relation schemas, const text *operation, int hash_version,
 								 HeapTuple row);
 static void forget_schemas(Datum arg, Oid relid);
@@ -300,6 +301,7 @@ fencing_load_operation(const text *name, FencingOperation *operation)
 	table_close(operations, AccessShareLock);
 
 	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, AccessShareLock);
+	renew_cache(schemas);
 	snapshot = fencing_fresh_snapshot();
 	foreach(lc, fencing_find_all(schemas, 1, &key, snapshot))
 	{
@@ -371,39 +373,50 @@ require_operation(const text *name)
 	fencing_load_operation(name, &operation);
 }
 
-/* From the cache, or compiled into it. */
-static RequestSchema *
-get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple row)
+/*
+ * Begins a new cache if the table has changed.  This comes before the rows are
+ * read: if the table changes while they are, the next call begins another.
+ */
+static void
+renew_cache(Relation schemas)
 {
 	static bool registered = false;
-	char	   *name = text_to_cstring(operation);
-	Jsonb	   *definition;
-	CachedSchema *cached;
 	MemoryContext context;
-	ListCell   *lc;
 
 	if (!registered)
 	{
 		CacheRegisterRelcacheCallback(forget_schemas, (Datum) 0);
 		registered = true;
 	}
+	if (cache_valid)
+		return;
 
-	if (!cache_valid)
-	{
-		/* a call further up may still use the old ones */
-		if (cache_context != NULL)
-			MemoryContextSetParent(cache_context, TopTransactionContext);
-		cache = NIL;
-		cache_context = AllocSetContextCreate(TopMemoryContext, "fencing request schemas",
-											  ALLOCSET_DEFAULT_SIZES);
-		cached_relid = RelationGetRelid(schemas);
-		cache_valid = true;
-	}
+	context = AllocSetContextCreate(TopMemoryContext, "fencing request schemas",
+									ALLOCSET_DEFAULT_SIZES);
+	/* a call further up may still use the old ones */
+	if (cache_context != NULL)
+		MemoryContextSetParent(cache_context, TopTransactionContext);
+	cache_context = context;
+	cache = NIL;
+	cached_relid = RelationGetRelid(schemas);
+	cache_valid = true;
+}
+
+/* From the cache, or compiled into it; after a change since only the latter. */
+static RequestSchema *
+get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple row)
+{
+	char	   *name = text_to_cstring(operation);
+	Jsonb	   *definition;
+	CachedSchema *cached;
+	MemoryContext context;
+	ListCell   *lc;
 
 	foreach(lc, cache)
 	{
 		cached = (CachedSchema *) lfirst(lc);
-		if (cached->hash_version == hash_version && strcmp(cached->operation, name) == 0)
+		if (cache_valid && cached->hash_version == hash_version &&
+			strcmp(cached->operation, name) == 0)
 			return cached->schema;
 	}
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * query.c
- *	  Queries of ours: as the owner of the state tables, with kept plans.
+ *	  Queries of ours: as the owner of the state tables, with settings of ours.
  *
  * For what is not hot, or is a question about sets.  Every name and operator in
  * a query is qualified, so that no search_path has a say.
@@ -15,15 +15,76 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fencing.h"
+#include "jit/jit.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/paths.h"
+#include "optimizer/planmain.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 
-/* a query of ours and its plan */
+/*
+ * What queries of ours are planned and run with, whatever the caller has set for
+ * those of the application.
+ */
+typedef struct Setting
+{
+	const char *name;
+	const char *value;
+	const bool *boolean;		/* the variable, of one of these types */
+	const int  *integer;
+	const double *real;
+	double		number;			/* value, to compare with it */
+} Setting;
+
+#define ON(name)			{#name, "on", .boolean = &name, .number = true}
+#define INTEGER(name, n)	{#name, #n, .integer = &name, .number = n}
+#define REAL(name, n)		{#name, #n, .real = &name, .number = n}
+
+static const Setting settings[] = {
+	ON(enable_bitmapscan),
+	ON(enable_hashagg),
+	ON(enable_hashjoin),
+	ON(enable_incremental_sort),
+	ON(enable_indexonlyscan),
+	ON(enable_indexscan),
+	ON(enable_material),
+	ON(enable_memoize),
+	ON(enable_mergejoin),
+	ON(enable_nestloop),
+	ON(enable_seqscan),
+	ON(enable_sort),
+	ON(enable_tidscan),
+	REAL(seq_page_cost, 1),
+	REAL(random_page_cost, 4),
+	REAL(cpu_tuple_cost, 0.01),
+	REAL(cpu_index_tuple_cost, 0.005),
+	REAL(cpu_operator_cost, 0.0025),
+	REAL(hash_mem_multiplier, 2),
+	INTEGER(effective_cache_size, 524288),
+	INTEGER(from_collapse_limit, 8),
+	INTEGER(geqo_threshold, 12),
+	INTEGER(join_collapse_limit, 8),
+	INTEGER(work_mem, 4096),
+	/* for a few rows neither is worth its start */
+	INTEGER(max_parallel_workers_per_gather, 0),
+	{"jit", "off", .boolean = &jit_enabled, .number = false},
+	/* a plan that was made when a table was small would stay when it is not */
+	{"plan_cache_mode", "force_custom_plan", .integer = &plan_cache_mode,
+	.number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN}
+};
+
+/* a query of ours, analyzed */
 typedef struct KeptPlan
 {
+	slist_node	node;
 	const char *query;
 	SPIPlanPtr	plan;
 } KeptPlan;
@@ -34,11 +95,13 @@ typedef struct Bigints
 	int64	   *values;
 } Bigints;
 
+static void use_own_settings(void);
+static bool is_set(const Setting *setting);
 static SPIPlanPtr kept_plan(const char *query, int nargs, Oid *argtypes);
 static void read_bigints(SPITupleTable *rows, uint64 count, void *arg);
 
 /* As many as there are queries. */
-static List *kept_plans = NIL;
+static slist_head kept_plans = SLIST_STATIC_INIT(kept_plans);
 
 /*
  * Executes a query of ours as the owner of the state tables.  Names and
@@ -46,7 +109,10 @@ static List *kept_plans = NIL;
  * earlier: the caller's statement may have changed the role meanwhile.  After
  * an error the abort of the (sub)transaction restores it.
  *
- * The plan is kept for the query, a constant of which only the address counts.
+ * What parsing makes of the query, a constant of which only the address counts, is
+ * kept.  It is planned each time, as the tables are then, with settings of ours;
+ * no code of a user runs under these.
+ *
  * nulls is as for SPI_execute_plan(); snapshot is what the query sees, NULL for
  * what any query at this isolation level would.  The result is given to handle,
  * if there is one, as the caller again; it runs in SPI's memory.
@@ -60,9 +126,20 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	Oid			owner = rel->rd_rel->relowner;
 	Oid			saved_user;
 	int			saved_context;
+	int			saved_settings;
 	int			result;
+	static Oid	unused_type = INT4OID;
+	static Datum unused_argument = (Datum) 0;
 
 	table_close(rel, AccessShareLock);
+
+	/* of a query without arguments PostgreSQL would keep the plan */
+	if (nargs == 0)
+	{
+		nargs = 1;
+		argtypes = &unused_type;
+		args = &unused_argument;
+	}
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
@@ -70,11 +147,14 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_NOFORCE_RLS);
+	saved_settings = NewGUCNestLevel();
+	use_own_settings();
 	if (snapshot == NULL)
 		result = SPI_execute_plan(kept_plan(query, nargs, argtypes), args, nulls, false, 0);
 	else
 		result = SPI_execute_snapshot(kept_plan(query, nargs, argtypes), args, nulls,
 									  snapshot, InvalidSnapshot, false, false, 0);
+	AtEOXact_GUC(false, saved_settings);
 	SetUserIdAndSecContext(saved_user, saved_context);
 
 	if (result < 0)
@@ -85,35 +165,57 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	SPI_finish();
 }
 
-/* The plan of a query of ours; PostgreSQL plans it again if that is needed. */
+/* Until AtEOXact_GUC().  Only what differs is set: on most servers three or four. */
+static void
+use_own_settings(void)
+{
+	for (size_t i = 0; i < lengthof(settings); i++)
+	{
+		if (!is_set(&settings[i]))
+			(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET,
+									 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	}
+}
+
+static bool
+is_set(const Setting *setting)
+{
+	if (setting->boolean != NULL)
+		return *setting->boolean == (setting->number != 0);
+	if (setting->integer != NULL)
+		return *setting->integer == setting->number;
+	return *setting->real == setting->number;
+}
+
+/* PostgreSQL analyzes the query again if that is needed. */
 static SPIPlanPtr
 kept_plan(const char *query, int nargs, Oid *argtypes)
 {
+	SPIPlanPtr	plan;
 	KeptPlan   *kept;
-	MemoryContext context;
-	ListCell   *lc;
+	slist_iter	iter;
 
-	foreach(lc, kept_plans)
+	slist_foreach(iter, &kept_plans)
 	{
-		kept = (KeptPlan *) lfirst(lc);
+		kept = slist_container(KeptPlan, node, iter.cur);
 		if (kept->query == query)
 			return kept->plan;
 	}
 
-	context = MemoryContextSwitchTo(TopMemoryContext);
-	kept = (KeptPlan *) palloc(sizeof(KeptPlan));
-	kept->query = query;
-	MemoryContextSwitchTo(context);
-	kept->plan = SPI_prepare(query, nargs, argtypes);
-	if (kept->plan == NULL)
+	plan = SPI_prepare(query, nargs, argtypes);
+	if (plan == NULL)
 		elog(ERROR, "SPI_prepare returned %s for query: %s",
 			 SPI_result_code_string(SPI_result), query);
-	if (SPI_keepplan(kept->plan) != 0)
+
+	kept = (KeptPlan *) MemoryContextAlloc(TopMemoryContext, sizeof(KeptPlan));
+	kept->query = query;
+	kept->plan = plan;
+
+	/* from here on nothing can fail */
+	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "SPI_keepplan failed");
-	context = MemoryContextSwitchTo(TopMemoryContext);
-	kept_plans = lappend(kept_plans, kept);
-	MemoryContextSwitchTo(context);
-	return kept->plan;
+	slist_push_head(&kept_plans, &kept->node);
+	return plan;
 }
 
 /*

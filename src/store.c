@@ -102,39 +102,44 @@ static const char *const table_names[FENCING_NTABLES] = {
 	[FENCING_TARGETS] = "targets"
 };
 
-/* Valid until a schema is made or dropped: the tables go only with theirs. */
+/*
+ * Valid until a schema is made or dropped: the tables go only with theirs.  What
+ * was found is kept only if no schema was while it was looked up.
+ */
 static Oid	table_oids[FENCING_NTABLES];
+static uint64 schema_changes = 0;
 
 /* The OID of a state table. */
 Oid
 fencing_table_oid(FencingTable table)
 {
 	static bool registered = false;
+	uint64		as_of = schema_changes;
+	Oid			oid;
 
 	if (!registered)
 	{
 		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_table_oids, (Datum) 0);
 		registered = true;
 	}
+	if (OidIsValid(table_oids[table]))
+		return table_oids[table];
 
-	if (!OidIsValid(table_oids[table]))
-	{
-		Oid			oid = get_relname_relid(table_names[table],
-											get_namespace_oid("fencing", false));
-
-		if (!OidIsValid(oid))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("relation \"fencing.%s\" does not exist", table_names[table]),
-					 errhint("Create the extension fencing again.")));
+	oid = get_relname_relid(table_names[table], get_namespace_oid("fencing", false));
+	if (!OidIsValid(oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"fencing.%s\" does not exist", table_names[table]),
+				 errhint("Create the extension fencing again.")));
+	if (schema_changes == as_of)
 		table_oids[table] = oid;
-	}
-	return table_oids[table];
+	return oid;
 }
 
 static void
 forget_table_oids(Datum arg, int cacheid, uint32 hashvalue)
 {
+	schema_changes++;
 	memset(table_oids, 0, sizeof(table_oids));
 }
 
