@@ -75,19 +75,25 @@ static const Setting settings[] = {
 	INTEGER(work_mem, 4096),
 	/* for a few rows neither is worth its start */
 	INTEGER(max_parallel_workers_per_gather, 0),
-	{"jit", "off", .boolean = &jit_enabled, .number = false},
-	/* a plan that was made when a table was small would stay when it is not */
-	{"plan_cache_mode", "force_custom_plan", .integer = &plan_cache_mode,
-	.number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN}
+	{"jit", "off", .boolean = &jit_enabled, .number = false}
+};
+
+/* Where there is a choice: a plan for a small table would stay when it is not small. */
+static const Setting plan_each_time = {"plan_cache_mode", "force_custom_plan",
+	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN
+};
+static const Setting keep_plan = {"plan_cache_mode", "auto",
+	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_AUTO
 };
 
 /* a query of ours, analyzed */
-typedef struct KeptPlan
+typedef struct KeptQuery
 {
 	slist_node	node;
 	const char *query;
 	SPIPlanPtr	plan;
-} KeptPlan;
+	bool		reads_tables;
+} KeptQuery;
 
 typedef struct Bigints
 {
@@ -95,13 +101,14 @@ typedef struct Bigints
 	int64	   *values;
 } Bigints;
 
-static void use_own_settings(void);
-static bool is_set(const Setting *setting);
-static SPIPlanPtr kept_plan(const char *query, int nargs, Oid *argtypes);
+static const KeptQuery *get_query(const char *query, int nargs, Oid *argtypes);
+static bool reads_tables(SPIPlanPtr plan);
+static void use_own_settings(const KeptQuery *kept);
+static void use_setting(const Setting *setting);
 static void read_bigints(SPITupleTable *rows, uint64 count, void *arg);
 
 /* As many as there are queries. */
-static slist_head kept_plans = SLIST_STATIC_INIT(kept_plans);
+static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
 
 /*
  * Executes a query of ours as the owner of the state tables.  Names and
@@ -110,8 +117,8 @@ static slist_head kept_plans = SLIST_STATIC_INIT(kept_plans);
  * an error the abort of the (sub)transaction restores it.
  *
  * What parsing makes of the query, a constant of which only the address counts, is
- * kept.  It is planned each time, as the tables are then, with settings of ours;
- * no code of a user runs under these.
+ * kept.  One that reads tables is planned each time, as they are then.  Planner and
+ * executor have settings of ours; no code of a user runs under these.
  *
  * nulls is as for SPI_execute_plan(); snapshot is what the query sees, NULL for
  * what any query at this isolation level would.  The result is given to handle,
@@ -127,6 +134,7 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	Oid			saved_user;
 	int			saved_context;
 	int			saved_settings;
+	const KeptQuery *kept;
 	int			result;
 	static Oid	unused_type = INT4OID;
 	static Datum unused_argument = (Datum) 0;
@@ -148,12 +156,13 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_NOFORCE_RLS);
 	saved_settings = NewGUCNestLevel();
-	use_own_settings();
+	kept = get_query(query, nargs, argtypes);
+	use_own_settings(kept);
 	if (snapshot == NULL)
-		result = SPI_execute_plan(kept_plan(query, nargs, argtypes), args, nulls, false, 0);
+		result = SPI_execute_plan(kept->plan, args, nulls, false, 0);
 	else
-		result = SPI_execute_snapshot(kept_plan(query, nargs, argtypes), args, nulls,
-									  snapshot, InvalidSnapshot, false, false, 0);
+		result = SPI_execute_snapshot(kept->plan, args, nulls, snapshot, InvalidSnapshot,
+									  false, false, 0);
 	AtEOXact_GUC(false, saved_settings);
 	SetUserIdAndSecContext(saved_user, saved_context);
 
@@ -165,57 +174,72 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	SPI_finish();
 }
 
-/* Until AtEOXact_GUC().  Only what differs is set: on most servers three or four. */
-static void
-use_own_settings(void)
-{
-	for (size_t i = 0; i < lengthof(settings); i++)
-	{
-		if (!is_set(&settings[i]))
-			(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET,
-									 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	}
-}
-
-static bool
-is_set(const Setting *setting)
-{
-	if (setting->boolean != NULL)
-		return *setting->boolean == (setting->number != 0);
-	if (setting->integer != NULL)
-		return *setting->integer == setting->number;
-	return *setting->real == setting->number;
-}
-
 /* PostgreSQL analyzes the query again if that is needed. */
-static SPIPlanPtr
-kept_plan(const char *query, int nargs, Oid *argtypes)
+static const KeptQuery *
+get_query(const char *query, int nargs, Oid *argtypes)
 {
 	SPIPlanPtr	plan;
-	KeptPlan   *kept;
+	KeptQuery  *kept;
 	slist_iter	iter;
 
-	slist_foreach(iter, &kept_plans)
+	slist_foreach(iter, &kept_queries)
 	{
-		kept = slist_container(KeptPlan, node, iter.cur);
+		kept = slist_container(KeptQuery, node, iter.cur);
 		if (kept->query == query)
-			return kept->plan;
+			return kept;
 	}
 
 	plan = SPI_prepare(query, nargs, argtypes);
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare returned %s for query: %s",
 			 SPI_result_code_string(SPI_result), query);
-
-	kept = (KeptPlan *) MemoryContextAlloc(TopMemoryContext, sizeof(KeptPlan));
+	kept = (KeptQuery *) MemoryContextAlloc(TopMemoryContext, sizeof(KeptQuery));
 	kept->query = query;
 	kept->plan = plan;
+	kept->reads_tables = reads_tables(plan);
 
 	/* from here on nothing can fail */
 	if (SPI_keepplan(plan) != 0)
 		elog(ERROR, "SPI_keepplan failed");
-	slist_push_head(&kept_plans, &kept->node);
-	return plan;
+	slist_push_head(&kept_queries, &kept->node);
+	return kept;
+}
+
+/* Whether it has more than the table that it writes, if it writes one. */
+static bool
+reads_tables(SPIPlanPtr plan)
+{
+	CachedPlanSource *source = linitial_node(CachedPlanSource, SPI_plan_get_plan_sources(plan));
+	Query	   *query = linitial_node(Query, source->query_list);
+
+	return query->hasSubLinks ||
+		list_length(query->rtable) > (query->resultRelation > 0 ? 1 : 0);
+}
+
+/* Until AtEOXact_GUC().  Only what differs is set: by default two or three. */
+static void
+use_own_settings(const KeptQuery *kept)
+{
+	for (size_t i = 0; i < lengthof(settings); i++)
+		use_setting(&settings[i]);
+	use_setting(kept->reads_tables ? &plan_each_time : &keep_plan);
+}
+
+static void
+use_setting(const Setting *setting)
+{
+	bool		is_set;
+
+	if (setting->boolean != NULL)
+		is_set = *setting->boolean == (setting->number != 0);
+	else if (setting->integer != NULL)
+		is_set = *setting->integer == setting->number;
+	else
+		is_set = *setting->real == setting->number;
+
+	if (!is_set)
+		(void) set_config_option(setting->name, setting->value, PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
 }
 
 /*
