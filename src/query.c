@@ -209,7 +209,7 @@ get_query(const char *query, int nargs, Oid *argtypes)
 static bool
 reads_tables(SPIPlanPtr plan)
 {
-	CachedPlanSource *source = linitial_node(CachedPlanSource, SPI_plan_get_plan_sources(plan));
+	CachedPlanSource *source = (CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan));
 	Query	   *query = linitial_node(Query, source->query_list);
 
 	return query->hasSubLinks ||
