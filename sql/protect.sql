@@ -727,6 +727,74 @@ SELECT r, answer(format('SELECT fencing_protect(%L, ''job'')', r)) AS by_column,
 	answer(format('SELECT fencing_protect(%L, job_key => ''protect/a'')', r)) AS whole,
 	answer(format('SELECT fencing_unprotect(%L)', r)) AS unprotect
 FROM unnest('{v,mv,plain_job_idx,steps,ft,composite,parted_index_job_idx}'::text[]) WITH ORDINALITY u (r, n) ORDER BY n;
+-- The extension's own tables, which the gate itself writes: refused before they
+-- are locked, and as partitions before anything is changed.
+SELECT c.relname, answer(format('SELECT fencing_protect(%L, ''job_key'')', c.oid::regclass)) AS by_column,
+	answer(format('SELECT fencing_protect(%L, job_key => ''protect/a'')', c.oid::regclass)) AS whole,
+	answer(format('SELECT fencing_unprotect(%L)', c.oid::regclass)) AS unprotect
+FROM pg_class c WHERE relnamespace = 'fencing'::regnamespace AND relkind IN ('r', 'v', 'S')
+	AND relname IN ('floor', 'fences', 'leases', 'receipts', 'revocations', 'grants', 'records', 'outbox', 'outbox_acks', 'outbox_no_seq', 'lease_status') ORDER BY 1;
+SELECT count(*) AS not_refused FROM pg_class c WHERE relnamespace = 'fencing'::regnamespace AND relkind <> 'i'
+	AND answer(format('SELECT fencing_protect(%L, job_key => ''protect/a'')', c.oid::regclass)) <> '0A000';
+\set VERBOSITY default
+SELECT fencing_protect('fencing.receipts', 'job_key');
+SELECT fencing_unprotect('fencing.receipts');
+BEGIN;
+SELECT answer('SELECT fencing_protect(''fencing.receipts'', ''job_key'')');
+SELECT count(*) AS locks FROM pg_locks WHERE relation = 'fencing.receipts'::regclass AND pid = pg_backend_pid();
+ROLLBACK;
+BEGIN;
+CREATE TABLE around (LIKE fencing.receipts) PARTITION BY LIST (job_key);
+CREATE TABLE around_x PARTITION OF around FOR VALUES IN ('x');
+ALTER TABLE around ATTACH PARTITION fencing.receipts DEFAULT;
+SAVEPOINT s;
+SELECT fencing_protect('around', 'job_key');
+ROLLBACK TO s;
+SELECT * FROM guards('around');
+-- one that came later can be let go
+ALTER TABLE around DETACH PARTITION fencing.receipts;
+SELECT fencing_protect('around', 'job_key');
+ALTER TABLE around ATTACH PARTITION fencing.receipts DEFAULT;
+SELECT * FROM guards('around');
+SELECT answer('SELECT fencing_protect(''around'', ''job_key'')');
+SELECT fencing_unprotect('around');
+SELECT * FROM guards('around');
+ROLLBACK;
+BEGIN;
+CREATE TABLE above (job_key text COLLATE "C" NOT NULL);
+ALTER TABLE fencing.fences INHERIT above;
+SELECT answer('SELECT fencing_protect(''above'', ''job_key'')'), answer('SELECT fencing_protect(''fencing.fences'', ''job_key'')');
+ROLLBACK;
+-- a stranger's table in the extension's schema
+BEGIN;
+CREATE TABLE fencing.strange (job text);
+SELECT answer('SELECT fencing_protect(''fencing.strange'', ''job'')');
+ROLLBACK;
+-- System catalogs, and what is like them
+SELECT r, answer(format('SELECT fencing_protect(%L, job_key => ''protect/a'')', r)) AS protect, answer(format('SELECT fencing_unprotect(%L)', r)) AS unprotect
+FROM unnest('{pg_class,pg_trigger,pg_roles,pg_database,pg_largeobject,pg_toast.pg_toast_2618}'::text[]) r;
+BEGIN;
+SELECT fencing_unprotect('pg_class');
+ROLLBACK;
+
+-- A foreign partition at any depth; one that comes later is named when the table
+-- is protected again, and what is protected stays so.
+CREATE TABLE far (id int, job text) PARTITION BY LIST (id);
+CREATE TABLE far_1 PARTITION OF far FOR VALUES IN (1);
+CREATE TABLE far_2 PARTITION OF far FOR VALUES IN (2) PARTITION BY LIST (job);
+SELECT fencing_protect('far', 'job');
+CREATE FOREIGN TABLE far_2_away PARTITION OF far_2 FOR VALUES IN ('away') SERVER regress_protect;
+SELECT fencing_protect('far', 'job');
+SELECT fencing_protect('far_2', job_key => 'protect/a');
+SELECT fencing_protect('far_2_away', 'job');
+SELECT * FROM guards('far');
+SELECT fencing_unprotect('far');
+SELECT * FROM guards('far');
+SELECT fencing_protect('far', 'job');
+SELECT * FROM guards('far');
+SELECT fencing_protect('far_1', 'job');
+\set VERBOSITY sqlstate
+SELECT * FROM tries($$INSERT INTO far VALUES (1, 'protect/a')$$);
 -- Names that need quotes
 CREATE TABLE "T ""1"" %s" (LIKE plain);
 SELECT fencing_protect('"T ""1"" %s"', 'Job "Key"');
