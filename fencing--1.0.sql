@@ -750,7 +750,7 @@ AS 'MODULE_PATHNAME', 'fencing_protect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
-'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected table, 42710 a trigger of that name, 42809, 0A000 inheritance or a virtual column, 54000';
+'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected table, 42710 a trigger of that name, 42809, 0A000 inheritance, a virtual column, a foreign partition, a table of the extension itself or a temporary one of another session, 54000';
 
 CREATE FUNCTION fencing_unprotect(relation regclass)
 RETURNS void
@@ -758,7 +758,7 @@ AS 'MODULE_PATHNAME', 'fencing_unprotect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_unprotect(regclass) IS
-'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809';
+'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809, 0A000 a table of the extension itself or a temporary one of another session';
 
 CREATE FUNCTION fencing_guard_row()
 RETURNS trigger
