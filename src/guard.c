@@ -3,11 +3,11 @@
  * guard.c
  *	  Protected tables: writes only in a transaction that passed the gate.
  *
- * The gate gives the transaction a pass for the job that it answers "committed"
- * for (pass.c).  AFTER ROW triggers look for the pass of the job that a row belongs to;
- * AFTER, because only then all other triggers and the generated columns have
- * had their say about the key.  TRUNCATE has no rows and gets a trigger of its
- * own.
+ * The gate gives the transaction a pass (pass.c) for the job that it answers
+ * "committed" for.  AFTER ROW triggers look for the pass of the job that a row
+ * belongs to; AFTER, because only then all other triggers and the generated
+ * columns have had their say about the key.  TRUNCATE has no rows and gets a
+ * trigger of its own.
  *
  * Locks: on the table and its partitions what CREATE TRIGGER and DROP TRIGGER
  * take.  A check takes none and reads no table.
@@ -332,8 +332,8 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 }
 
 /*
- * Opens a table whose owner the caller is.  A catalog or a state table is refused
- * before it is locked: everybody needs it.
+ * Opens a table whose owner the caller is.  A catalog or a state table is
+ * refused before it is locked: everybody needs it.
  */
 static Relation
 open_own_table(Oid relid, LOCKMODE lockmode)
@@ -378,7 +378,7 @@ refuse_state_table(Oid relid)
 				 errdetail("Only tables outside the schema \"fencing\" can be protected.")));
 }
 
-/* Before anything is changed: the table and all its partitions must be fit for it. */
+/* Before anything is changed: are the table and its partitions fit for it? */
 static void
 check_partitions(Relation root, List *tables)
 {
@@ -457,7 +457,7 @@ warn_of_trigger_privilege(Oid relid)
 }
 
 /*
- * Takes our triggers off a table and its partitions.  Those that a partition has
+ * Takes the guards off a table and its partitions.  Those that a partition has
  * from its parent go with the parent's.
  */
 static void
@@ -501,12 +501,12 @@ is_guarded(Oid relid, Oid namespace)
 }
 
 /*
- * The names of our triggers that are the table's own, and whether it has any
- * from its parent.  They are known by their functions, as anybody may have
- * renamed them.
+ * The names of the guards that are the table's own, and whether it has any from
+ * its parent.  They are known by their functions, as anybody may have renamed
+ * them.
  *
- * Nothing is looked up while the relcache entry is read: a GRANT elsewhere, which
- * takes no lock on the table, has the next look-up build its triggers anew.
+ * Nothing is looked up while the relcache entry is read.  A GRANT elsewhere takes
+ * no lock on the table, and with the next look-up the triggers are built anew.
  */
 static List *
 guard_names(Relation rel, Oid namespace, bool *cloned)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * query.c
- *	  Queries of ours: as the owner of the state tables, with settings of ours.
+ *	  The extension's own queries: run as the owner of the state tables, and with
+ *	  settings of their own.
  *
  * For what is not hot, or is a question about sets.  Every name and operator in
  * a query is qualified, so that no search_path has a say.
@@ -31,7 +32,7 @@
 #include "utils/rel.h"
 
 /*
- * What queries of ours are planned and run with, whatever the caller has set for
+ * What own queries are planned and run with, whatever the caller has set for
  * those of the application.
  */
 typedef struct Setting
@@ -78,7 +79,7 @@ static const Setting settings[] = {
 	{"jit", "off", .boolean = &jit_enabled, .number = false}
 };
 
-/* Where there is a choice: a plan for a small table would stay when it is not small. */
+/* Where there is a choice: a plan made for a small table would stay for ever. */
 static const Setting plan_each_time = {"plan_cache_mode", "force_custom_plan",
 	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN
 };
@@ -86,7 +87,7 @@ static const Setting keep_plan = {"plan_cache_mode", "auto",
 	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_AUTO
 };
 
-/* a query of ours, analyzed */
+/* an own query, analyzed */
 typedef struct KeptQuery
 {
 	slist_node	node;
@@ -111,14 +112,15 @@ static void read_bigints(SPITupleTable *rows, uint64 count, void *arg);
 static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
 
 /*
- * Executes a query of ours as the owner of the state tables.  Names and
+ * Executes an own query as the owner of the state tables.  Names and
  * operators in it are qualified.  The security context is read here, not
  * earlier: the caller's statement may have changed the role meanwhile.  After
  * an error the abort of the (sub)transaction restores it.
  *
- * What parsing makes of the query, a constant of which only the address counts, is
- * kept.  One that reads tables is planned each time, as they are then.  Planner and
- * executor have settings of ours; no code of a user runs under these.
+ * What parsing makes of the query, a constant of which only the address counts,
+ * is kept.  One that reads tables is planned each time, as they are then.
+ * Planner and executor have the settings above, under which no code of a user
+ * runs.
  *
  * nulls is as for SPI_execute_plan(); snapshot is what the query sees, NULL for
  * what any query at this isolation level would.  The result is given to handle,

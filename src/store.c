@@ -103,8 +103,8 @@ static const char *const table_names[FENCING_NTABLES] = {
 };
 
 /*
- * Valid until a schema is made or dropped: the tables go only with theirs.  What
- * was found is kept only if no schema was while it was looked up.
+ * Valid until a schema is made or dropped: the tables go only with theirs.  An
+ * OID is kept only if that did not happen while it was looked up.
  */
 static Oid	table_oids[FENCING_NTABLES];
 static uint64 schema_changes = 0;
