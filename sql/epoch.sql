@@ -123,7 +123,7 @@ INSERT INTO fencing.floor VALUES (1, 1, 1, 1, 1, 1);
 RESET ROLE;
 SELECT fencing_ungrant('regress_epoch', k) FROM unnest('{client,relay,target,publisher,external,admin}'::text[]) k;
 SELECT job_key, show(token) AS token, reason, revoked_by = session_user AS by_session_user, client_addr,
-	revoked_at BETWEEN now() - interval '1 minute' AND clock_timestamp() AS now
+	revoked_at BETWEEN now() - interval '1 hour' AND clock_timestamp() AS now
 FROM revocations ORDER BY id;
 DELETE FROM revocations;
 

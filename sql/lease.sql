@@ -62,7 +62,7 @@ FROM fencing_renew('lease/a', md5('A')::uuid, 1, '1 second');
 SELECT pg_temp.expire('lease/a');
 SELECT outcome, token, safe_for_ms, retry_after_ms FROM fencing_acquire('lease/a', md5('A')::uuid);
 SELECT pg_temp.expire('lease/a');
-SELECT outcome, token, safe_for_ms, retry_after_ms FROM fencing_acquire('lease/a', md5('B')::uuid);
+SELECT outcome, token, safe_for_ms, retry_after_ms FROM fencing_acquire('lease/a', md5('B')::uuid, '1 hour');
 SELECT * FROM state;
 
 -- a ttl that has passed when the next call comes
