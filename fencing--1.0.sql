@@ -143,8 +143,8 @@ COMMENT ON COLUMN fencing.operations.operation IS 'name of the operation';
 COMMENT ON COLUMN fencing.operations.authorize_schema IS 'schema of the authorize function';
 COMMENT ON COLUMN fencing.operations.authorize_name IS 'name of the authorize function';
 COMMENT ON COLUMN fencing.operations.authorize_owner IS 'owner that the authorize function had; another''s is not asked';
-COMMENT ON COLUMN fencing.operations.retention IS 'how long a record is kept with its result';
-COMMENT ON COLUMN fencing.operations.forget_after IS 'how long the fact that there was a record is kept';
+COMMENT ON COLUMN fencing.operations.retention IS 'how long a record is kept with its result; a month is 31 days';
+COMMENT ON COLUMN fencing.operations.forget_after IS 'how long the fact that there was a record is kept; a month is 31 days';
 
 CREATE TABLE fencing.request_schemas (
 	operation text COLLATE "C" NOT NULL,
@@ -485,7 +485,7 @@ AS 'MODULE_PATHNAME', 'fencing_define_operation'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_define_operation(text, regprocedure, interval, interval) IS
-'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used. Errors: 22004, 22023, 54000, 25006';
+'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used (a month is 31 days, a year 12 of them). Errors: 22004, 22023, 54000, 25006';
 
 CREATE FUNCTION fencing_define_request(operation text, hash_version integer, request_schema jsonb)
 RETURNS void
@@ -493,7 +493,7 @@ AS 'MODULE_PATHNAME', 'fencing_define_request'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_define_request(text, integer, jsonb) IS
-'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
+'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. A NOTICE names the keywords that have no effect. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
 
 CREATE FUNCTION fencing_retire_request(operation text, hash_version integer)
 RETURNS void
@@ -505,14 +505,14 @@ COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
 
 CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
 	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
-	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false, wait boolean DEFAULT true,
 	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
 	OUT hash_version integer, OUT error jsonb)
 AS 'MODULE_PATHNAME', 'fencing_once'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean) IS
-'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
+COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean, boolean) IS
+'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
 RETURNS void
@@ -794,6 +794,14 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
 'for administrators: removes at most max_rows of what is older than an interval, the oldest first. receipts: none of a job''s current token, and none of a job that is just committing. records: those that are older than the retention of their operation become tombstones, those older than its forget_after go. events: none that a subscribed consumer has not acknowledged. What was purged is answered pruned afterwards. more says whether to call again. Errors: 22004, 22023, 25006, 40001';
+
+CREATE FUNCTION fencing.before(kept interval)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'fencing_before'
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing.before(interval) IS
+'for fencing_purge(): the time before which things have been kept for so long. A month is 31 days';
 
 --
 -- Access

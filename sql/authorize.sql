@@ -99,22 +99,81 @@ SELECT fencing_once('t', 'authorize/raise', 'k', '{}', 'SELECT 1', '{"state": "4
 --
 -- What it writes: denied, and nothing is left of it
 --
-CREATE TEMP TABLE scratch (who text);
 SELECT b, operation('write' || n, authorize('write' || n, 'BEGIN ' || b || '; RETURN true; END')), verdict('write' || n) FROM unnest(ARRAY['INSERT INTO regress_authorize.trail VALUES (''x'')', 'UPDATE regress_authorize.allowed SET who = who', 'DELETE FROM regress_authorize.allowed', 'TRUNCATE regress_authorize.trail',
 	'CREATE TABLE regress_authorize.made ()', 'CREATE TEMP TABLE made ()', 'DROP TABLE regress_authorize.trail', 'PERFORM nextval(''regress_authorize.number'')', 'PERFORM setval(''regress_authorize.number'', 7)', 'PERFORM FROM regress_authorize.allowed FOR UPDATE', 'PERFORM FROM regress_authorize.allowed FOR SHARE',
 	'SET TRANSACTION READ WRITE', 'PERFORM set_config(''transaction_read_only'', ''off'', true)', 'GRANT ALL ON regress_authorize.trail TO PUBLIC', 'PERFORM public.fencing_outbox_emit(''authorize'', ''x'', ''y'', ''1'')', 'PERFORM public.fencing_acquire(''authorize'', ''00000000-0000-0000-0000-000000000001'')', 'VACUUM regress_authorize.trail']) WITH ORDINALITY u (b, n) ORDER BY n;
--- Temporary tables, settings and locks are not read-only: what it does to them is rolled back.
-SELECT operation('temp', authorize('temp', 'BEGIN LOCK TABLE regress_authorize.allowed IN EXCLUSIVE MODE; INSERT INTO pg_temp.scratch VALUES (auth->>''who''); PERFORM set_config(''app.who'', ''x'', false), set_config(''search_path'', ''public'', false); RETURN true; END'));
+-- Settings and locks are not read-only: what it does to them is rolled back.
+SELECT operation('temp', authorize('temp', 'BEGIN LOCK TABLE regress_authorize.allowed IN EXCLUSIVE MODE; PERFORM set_config(''app.who'', ''x'', false), set_config(''search_path'', ''public'', false); RETURN true; END'));
 SET app.who = 'before';
 BEGIN;
 SELECT verdict('temp');
 SELECT count(*) AS locks FROM pg_locks WHERE relation = 'allowed'::regclass AND mode = 'ExclusiveLock';
 COMMIT;
-SELECT (SELECT count(*) FROM scratch) AS scratch, (SELECT count(*) FROM trail) AS trail, (SELECT last_value FROM number) AS number, current_setting('app.who') AS who, current_setting('search_path') AS path, to_regclass('regress_authorize.made') AS made;
+SELECT (SELECT count(*) FROM trail) AS trail, (SELECT last_value FROM number) AS number, current_setting('app.who') AS who, current_setting('search_path') AS path, to_regclass('regress_authorize.made') AS made;
 LISTEN regress_authorize;
 SELECT operation('notify', authorize('notify', 'BEGIN PERFORM pg_notify(''regress_authorize'', ''told''); RETURN true; END'));
 SELECT verdict('notify') IN ('denied denied', 'replayed committed') AS answered;
 UNLISTEN *;
+
+--
+-- Temporary tables: the caller makes them, so what they have in them is no
+-- verdict.  A name that is found nowhere else is not found there either.
+--
+SET check_function_bodies = off;
+CREATE FUNCTION rows(who text) RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM member';
+CREATE FUNCTION inlined() RETURNS SETOF text LANGUAGE sql STABLE AS 'SELECT who FROM member';
+SELECT n, operation('member' || n, authorize('member' || n, body, options)), verdict('member' || n) FROM (VALUES
+	(1, 'SELECT EXISTS (SELECT FROM member m WHERE m.who = auth->>''who'')', 'LANGUAGE sql STABLE'), (2, 'SELECT EXISTS (SELECT FROM member m WHERE m.who = auth->>''who'')', 'LANGUAGE sql'), (3, 'BEGIN RETURN EXISTS (SELECT FROM member); END', 'LANGUAGE plpgsql'),
+	(4, 'DECLARE r record; BEGIN FOR r IN SELECT * FROM member LOOP RETURN true; END LOOP; RETURN false; END', 'LANGUAGE plpgsql'), (5, 'BEGIN RETURN (SELECT count(*) > 0 FROM pg_roles LEFT JOIN member ON false); END', 'LANGUAGE plpgsql SECURITY DEFINER'),
+	(6, 'SELECT EXISTS (SELECT FROM member)', 'LANGUAGE sql SET search_path = regress_authorize, pg_temp'), (7, 'BEGIN RETURN regress_authorize.rows(auth->>''who'') > 0; END', 'LANGUAGE plpgsql'), (8, 'BEGIN RETURN EXISTS (SELECT FROM regress_authorize.inlined()); END', 'LANGUAGE plpgsql'),
+	(9, 'DECLARE n int; BEGIN EXECUTE ''SELECT count(*) FROM member'' INTO n; RETURN n > 0; END', 'LANGUAGE plpgsql'), (10, 'DECLARE c CURSOR FOR SELECT * FROM member; BEGIN OPEN c; RETURN true; END', 'LANGUAGE plpgsql'), (11, 'BEGIN RETURN EXISTS (SELECT FROM pg_class c WHERE c.oid = ''member''::regclass); END', 'LANGUAGE plpgsql'),
+	(12, 'BEGIN INSERT INTO member VALUES (''x''); RETURN true; END', 'LANGUAGE plpgsql'), (13, 'BEGIN RETURN EXISTS (SELECT FROM pg_temp.member); END', 'LANGUAGE plpgsql'), (14, 'WITH w AS (SELECT 1 FROM member) SELECT true FROM pg_roles WHERE (SELECT count(*) FROM w) > 0 LIMIT 1', 'LANGUAGE sql')) v (n, body, options) ORDER BY n;
+RESET check_function_bodies;
+SELECT operation('handles', authorize('handles', 'BEGIN RETURN EXISTS (SELECT FROM member); EXCEPTION WHEN undefined_table THEN RETURN auth->>''who'' = ''ann''; END'));
+CREATE FUNCTION verdicts() RETURNS text LANGUAGE sql AS $$ SELECT string_agg(DISTINCT verdict('member' || n), ', ') || ', handles ' || verdict('handles') || ', eve ' || verdict('handles', '{"who": "eve"}') FROM generate_series(1, 14) n $$;
+SELECT verdicts();
+-- a table, views of another and of nothing, a partitioned one, a sequence
+CREATE TEMP TABLE member (who text);
+INSERT INTO member VALUES ('ann'), ('eve');
+SELECT verdicts();
+-- also where the session has the plans already
+SET search_path = pg_catalog, pg_temp;
+SELECT regress_authorize.member1('t', 'o', '{}', '{"who": "ann"}'), regress_authorize.member3('t', 'o', '{}', '{"who": "ann"}'), regress_authorize.member7('t', 'o', '{}', '{"who": "ann"}'), regress_authorize.member8('t', 'o', '{}', '{"who": "ann"}');
+SET search_path = regress_authorize, public;
+SELECT verdicts();
+DROP TABLE pg_temp.member;
+CREATE TEMP VIEW member AS SELECT who FROM allowed;
+SELECT verdicts();
+DROP VIEW pg_temp.member;
+CREATE TEMP VIEW member AS SELECT 'ann'::text AS who;
+SELECT verdicts();
+DROP VIEW pg_temp.member;
+CREATE TEMP TABLE member (who text) PARTITION BY LIST (who);
+CREATE TEMP TABLE member_ann PARTITION OF member DEFAULT;
+INSERT INTO member VALUES ('ann');
+SELECT verdicts();
+DROP TABLE pg_temp.member;
+CREATE TEMP SEQUENCE member;
+SELECT verdicts();
+DROP SEQUENCE pg_temp.member;
+-- the rows of a temporary child are not the table's
+CREATE TABLE parent (who text);
+GRANT SELECT ON parent TO PUBLIC;
+INSERT INTO parent VALUES ('ann');
+SELECT operation('parent', authorize('parent', 'SELECT EXISTS (SELECT FROM regress_authorize.parent p WHERE p.who = auth->>''who'')', 'LANGUAGE sql STABLE'));
+CREATE TEMP TABLE child () INHERITS (parent);
+INSERT INTO child VALUES ('eve');
+SELECT verdict('parent', '{"who": "eve"}') AS eve;
+DROP TABLE child;
+SELECT verdict('parent'), verdict('parent', '{"who": "eve"}') AS eve;
+-- afterwards the session reads them as before, in the statement too
+CREATE TEMP TABLE member (who text);
+SELECT outcome, result FROM fencing_once('t', 'authorize/may', 'temporary', '{}', 'INSERT INTO member VALUES ($5->>''who'') RETURNING who', '{"who": "ann"}');
+SELECT verdict('member1'), (SELECT count(*) FROM member) AS rows;
+DROP TABLE member;
+-- a temporary function is no authorize function
+CREATE FUNCTION pg_temp.fleeting(text, text, jsonb, jsonb) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+SELECT fencing_define_operation('authorize/fleeting', 'pg_temp.fleeting(text,text,jsonb,jsonb)');
 
 --
 -- As whom: the caller

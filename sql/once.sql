@@ -474,7 +474,7 @@ CREATE FUNCTION variadic(text, text, VARIADIC jsonb[]) RETURNS boolean LANGUAGE 
 SELECT f, caught(format('SELECT fencing_define_operation(%L, %L)', 'once/bad', f)) FROM unnest(ARRAY['few(text,text,jsonb)', 'many(text,text,jsonb,jsonb,int)', 'types(text,text,json,jsonb)', 'gives_int(text,text,jsonb,jsonb)', 'gives_text(text,text,jsonb,jsonb)', 'gives_set(text,text,jsonb,jsonb)',
 	'gives_domain(text,text,jsonb,jsonb)', 'gives_void(text,text,jsonb,jsonb)', 'a_procedure(text,text,jsonb,jsonb)', 'an_aggregate(text,text,jsonb,jsonb)', 'variadic(text,text,jsonb[])', '0', '-', '4294967295']) f;
 -- retention: 0 is not unset (CASES 31)
-SELECT i, r.answer AS retention, f.answer AS forget_after FROM unnest('{0,-1 day,-1 microsecond,0 days,1 day -24:00:00,1 mon -30 days,1 mon -31 days,NULL}'::interval[]) WITH ORDINALITY i (i, n),
+SELECT i, r.answer AS retention, f.answer AS forget_after FROM unnest('{0,-1 day,-1 microsecond,0 days,1 day -24:00:00,-1 mon 40 days,1 mon -31 days,NULL}'::interval[]) WITH ORDINALITY i (i, n),
 	LATERAL (SELECT caught(format('SELECT fencing_define_operation(%L, %L, %L)', 'once/bad', 'yes(text,text,jsonb,jsonb)', i)) AS answer) r, LATERAL (SELECT caught(format('SELECT fencing_define_operation(%L, %L, forget_after => %L)', 'once/bad', 'yes(text,text,jsonb,jsonb)', i)) AS answer) f ORDER BY n;
 SELECT count(*) FROM fencing.operations WHERE operation = 'once/bad';
 SELECT caught(format('SELECT fencing_define_operation(%L, %L, %L, %L)', 'once/small', 'yes(text,text,jsonb,jsonb)', '1 microsecond', '1 microsecond'));

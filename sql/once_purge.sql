@@ -28,6 +28,13 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE;
 END $$;
+CREATE FUNCTION attempt(call text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE 'SELECT ' || call;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END $$;
 CREATE VIEW state AS SELECT operation, key, result, purged, responded FROM fencing.records WHERE operation LIKE 'purge/%' ORDER BY operation, key;
 
 -- until there is nothing more to do
@@ -124,6 +131,41 @@ DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
 SELECT fencing_define_operation('purge/' || o, 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours') FROM unnest('{one,two}'::text[]) o;
 
 --
+-- One calendar, by definition and by purge: a day is 24 hours, a month 31 days, a
+-- year 12 of them.  Nothing goes before a calendar would say so.
+--
+-- what is less, and what is equal
+SELECT r, f, attempt(format('fencing_define_operation(''purge/two'', ''may(text,text,jsonb,jsonb)'', %L, %L)', r, f)) FROM (VALUES (1, '1 year', '361 days'), (2, '1 year', '371 days 23:59:59.999999'), (3, '1 year', '372 days'), (4, '372 days', '1 year'), (5, '1 mon', '30 days'), (6, '1 mon', '744 hours'), (7, '13 mons', '1 year 31 days'), (8, '1 year', '13 mons -31 days'), (9, '1 year', '13 mons -32 days'),
+	(10, '1 mon -31 days', '1 year'), (11, '1 mon -30 days', '1 day'), (12, '1 mon -30 days -24:00', '1 day'), (13, '-1 mon 40 days', '1 year'), (14, '-1 mon', '1 year'), (15, '1 day -1 microsecond', '23:59:59.999999'), (16, '2 days -24:00:00.000001', '23:59:59.999999'),
+	(17, '178000000 years', '178000000 years'), (18, '178000000 years -2147483647 days', '178000000 years'), (19, '1 day', '-178000000 years 2147483647 days'), (20, '2147483647 days 2562047788 hours', '2147483647 days'), (21, '-2147483647 days 2562047788 hours', '1 day')) v (n, r, f) ORDER BY n;
+-- at the boundaries: seconds before and after, of what is kept, and of what is remembered
+CREATE FUNCTION boundary(retention interval, forget_after interval) RETURNS TABLE (age interval, outcome text) LANGUAGE plpgsql AS $$
+DECLARE
+	offsets interval[] := ARRAY[forget_after + interval '1 minute', forget_after - interval '1 minute', retention + interval '1 minute', retention - interval '1 minute'];
+BEGIN
+	DELETE FROM fencing.records r WHERE r.operation = 'purge/two';
+	PERFORM fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', retention, forget_after);
+	FOREACH age IN ARRAY offsets LOOP
+		PERFORM fencing_once('t', 'purge/two', age::text, '{"a": 1}', 'SELECT 1');
+		-- by 31 days to the month, and no calendar
+		UPDATE fencing.records r SET committed_at = clock_timestamp() - make_interval(secs => ((extract(year FROM age) * 12 + extract(month FROM age)) * 31 + extract(day FROM age)) * 86400 + extract(hour FROM age) * 3600 + extract(minute FROM age) * 60)
+		WHERE r.operation = 'purge/two' AND r.key = age::text;
+	END LOOP;
+	PERFORM fencing_purge('records', '1 microsecond');
+	FOREACH age IN ARRAY offsets LOOP
+		SELECT o.outcome INTO outcome FROM fencing_once('t', 'purge/two', age::text, '{"a": 1}', 'SELECT 1') o;
+		RETURN NEXT;
+	END LOOP;
+END $$;
+SELECT v.n, b.* FROM (VALUES (1, interval '1 mon', interval '2 mons'), (2, '1 year', '2 years'), (3, '1 year', '1 year'), (4, '1 mon -30 days', '2 mons -30 days'), (5, '1 day 01:00', '10 years')) v (n, r, f), boundary(r, f) b ORDER BY n;
+-- a session's calendar is none of its business
+SET TimeZone = 'Europe/Berlin';
+SELECT DISTINCT string_agg(outcome, ' ') FROM boundary('1 day', '1 mon');
+RESET TimeZone;
+DELETE FROM fencing.records WHERE operation LIKE 'purge/%';
+SELECT fencing_define_operation('purge/two', 'may(text,text,jsonb,jsonb)', '1 hour', '2 hours');
+
+--
 -- In batches, the oldest first; that is, the operation that has it, and its oldest
 --
 SELECT count(record(CASE WHEN n % 2 = 0 THEN 'one' ELSE 'two' END, 'b' || lpad(n::text, 2, '0'), 60 + n)) FROM generate_series(1, 30) n;
@@ -182,15 +224,45 @@ CALL purge_all('1 microsecond');
 SELECT count(*) FROM fencing.request_schemas WHERE operation = 'purge/two' AND hash_version = 1;
 
 --
+-- Who may ask is decided by the record's version, also where a tombstone is all that
+-- is left: the answer does not tell that it is one.
+--
+CREATE FUNCTION newer(tenant_id text, operation text, request jsonb, auth jsonb) RETURNS boolean LANGUAGE sql AS $$ SELECT request ? 'b' OR auth IS NULL $$;
+SELECT fencing_define_operation('purge/three', 'newer(text,text,jsonb,jsonb)', '1 hour', '2 hours'), fencing_define_request('purge/three', 1, '{"properties": {"a": {"type": "integer"}}}');
+SELECT record('three', 'live', 30), record('three', 'tomb', 90);
+SELECT fencing_define_request('purge/three', 2, '{"properties": {"a": {"type": "integer"}, "b": {"default": 0}}}');
+CREATE FUNCTION ask() RETURNS TABLE (request jsonb, auth jsonb, live text, tomb text, absent text) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR request, auth IN VALUES ('{"a": 1, "b": 0}'::jsonb, '1'::jsonb), ('{"a": 1, "b": 2}', '1'), ('{"a": 1}', '1'), ('{"a": 1, "b": 0}', NULL), ('{"a": 1, "b": 2}', NULL) LOOP
+		live := once('three', 'live', request, auth);
+		tomb := once('three', 'tomb', request, auth);
+		BEGIN
+			absent := once('three', 'absent', request, auth);
+			RAISE EXCEPTION USING errcode = 'ZZ000';
+		EXCEPTION WHEN SQLSTATE 'ZZ000' THEN
+		END;
+		RETURN NEXT;
+	END LOOP;
+END $$;
+SELECT * FROM ask();
+SELECT more FROM fencing_purge('records', '1 microsecond');
+SELECT key, purged FROM state WHERE operation = 'purge/three';
+SELECT * FROM ask();
+-- the schema of a tombstone stays, and goes with it
+SELECT fencing_retire_request('purge/three', 1);
+SELECT more FROM fencing_purge('records', '1 microsecond');
+SELECT * FROM ask();
+SELECT hash_version, retired, records, tombstones FROM fencing.operation_status WHERE operation = 'purge/three' ORDER BY 1;
+-- and were it gone all the same, nobody could tell who may ask
+UPDATE fencing.records SET hash_version = 7 WHERE operation = 'purge/three';
+SELECT * FROM ask();
+UPDATE fencing.records SET hash_version = 1, committed_at = committed_at - interval '3 hours' WHERE operation = 'purge/three';
+CALL purge_all('1 microsecond');
+SELECT hash_version FROM fencing.operation_status WHERE operation = 'purge/three';
+
+--
 -- Arguments and privileges
 --
-CREATE FUNCTION attempt(call text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-	EXECUTE 'SELECT ' || call;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	RETURN SQLSTATE || ': ' || SQLERRM;
-END $$;
 SELECT c, attempt(c) FROM unnest(ARRAY['fencing_purge(''records'', NULL)', 'fencing_purge(NULL, ''1 day'')', 'fencing_purge(''records'', ''1 day'', NULL)', 'fencing_purge(''records'', ''0'')', 'fencing_purge(''records'', ''-1 day'')', 'fencing_purge(''records'', ''1 day -24:00:00'')', 'fencing_purge(''records'', ''1 day'', 0)', 'fencing_purge(''records'', ''1 day'', -1)',
 	'fencing_purge(''record'', ''1 day'')', 'fencing_purge(''Records'', ''1 day'')', 'fencing_purge(''operations'', ''1 day'')', 'fencing_purge('''', ''1 day'')', 'fencing_purge(''records'', ''100000 years'')', 'fencing_purge(''records'', ''1 day'', 2147483647)']) WITH ORDINALITY u (c, n) ORDER BY n;
 BEGIN READ ONLY;

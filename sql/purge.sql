@@ -215,7 +215,7 @@ SELECT pg_temp.receipt('purge/a', 1, 60 * 24 * 45);
 SELECT kind, pg_temp.purge(kind, '1 hour') FROM unnest(ARRAY[NULL, '', 'receipt', 'Receipts', ' receipts', 'record', 'event']) kind;
 SELECT pg_temp.purge('receipts', NULL) AS older_than, pg_temp.purge('receipts', '1 hour', NULL) AS max_rows;
 SELECT n, pg_temp.purge('receipts', '1 hour', n) FROM unnest('{0,-1,-2147483648}'::int[]) n;
-SELECT i, pg_temp.purge('receipts', i::interval) FROM unnest('{0,-1 microsecond,-1 hour,1 day -24 hours,1 month -30 days,1 day -25 hours,-1 year}'::text[]) i;
+SELECT i, pg_temp.purge('receipts', i::interval) FROM unnest('{0,-1 microsecond,-1 hour,1 day -24 hours,1 month -31 days,1 day -25 hours,-1 year}'::text[]) i;
 -- infinite: a value since PostgreSQL 17
 CREATE FUNCTION pg_temp.infinite(i text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN

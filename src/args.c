@@ -22,7 +22,7 @@
 #include "utils/syscache.h"
 
 static text *arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty);
-static bool interval_to_usecs(const Interval *interval, int64 *usecs);
+static char *interval_to_cstring(const Interval *interval);
 
 static const char *const outcome_names[] = {
 	[FENCING_COMMITTED] = "committed",
@@ -135,8 +135,7 @@ fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /*
  * A time to live, in microseconds: finite, greater than zero, at most
- * fencing.max_ttl; a month is 30 days and a day is 24 hours.
- * Raises 22004, 22023.
+ * fencing.max_ttl.  Raises 22004, 22023.
  */
 int64
 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
@@ -144,8 +143,8 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 	int64		ttl;
 
 	fencing_refuse_null(fcinfo, argno, name);
-	if (!interval_to_usecs(PG_GETARG_INTERVAL_P(argno), &ttl) ||
-		ttl <= 0 || ttl > (int64) fencing_max_ttl * USECS_PER_SEC)
+	ttl = fencing_interval_usecs(PG_GETARG_INTERVAL_P(argno));
+	if (ttl <= 0 || ttl > (int64) fencing_max_ttl * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be greater than zero and at most %d seconds",
@@ -155,8 +154,8 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 }
 
 /*
- * A time to keep something, in microseconds: finite, greater than zero; a month
- * is 30 days and a day is 24 hours.  Raises 22004, 22023.
+ * A time to keep something, in microseconds: finite, greater than zero, and without
+ * negative months, of which 31 days would take away too much.  Raises 22004, 22023.
  */
 int64
 fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name)
@@ -166,28 +165,43 @@ fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name)
 
 	fencing_refuse_null(fcinfo, argno, name);
 	value = PG_GETARG_INTERVAL_P(argno);
-
-	/* one that 64 bits cannot hold is as good as for ever, or before ever */
-	if (!interval_to_usecs(value, &retention))
-		retention = value->month > 0 || (value->month == 0 && value->day > 0) ?
-			PG_INT64_MAX : PG_INT64_MIN;
+	retention = fencing_interval_usecs(value);
 	if (INTERVAL_NOT_FINITE(value) || retention <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be finite and greater than zero", name)));
+				 errmsg("%s must be finite and greater than zero, not \"%s\"",
+						name, interval_to_cstring(value))));
+	if (value->month < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not have negative months, as \"%s\" has",
+						name, interval_to_cstring(value)),
+				 errhint("Write it in days.")));
 	return retention;
 }
 
-/* False if it is not finite, or too long for 64 bits. */
-static bool
-interval_to_usecs(const Interval *interval, int64 *usecs)
+static char *
+interval_to_cstring(const Interval *interval)
+{
+	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(interval)));
+}
+
+/*
+ * The one conversion of all functions: a day is 24 hours, a month 31 days, a year
+ * 12 of them, so that nothing that is kept goes before a calendar would say so.
+ * One that 64 bits cannot hold is as good as for ever, or before ever.
+ */
+int64
+fencing_interval_usecs(const Interval *interval)
 {
 	/* this cannot overflow: both are 32 bits wide */
-	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
+	int64		days = (int64) interval->month * 31 + interval->day;
+	int64		usecs;
 
-	return !INTERVAL_NOT_FINITE(interval) &&
-		!pg_mul_s64_overflow(days, USECS_PER_DAY, usecs) &&
-		!pg_add_s64_overflow(*usecs, interval->time, usecs);
+	if (pg_mul_s64_overflow(days, USECS_PER_DAY, &usecs) ||
+		pg_add_s64_overflow(usecs, interval->time, &usecs))
+		return days > 0 ? PG_INT64_MAX : PG_INT64_MIN;
+	return usecs;
 }
 
 /* Byte by byte, as the keys' collation "C" compares. */

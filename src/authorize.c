@@ -6,9 +6,15 @@
  * The function runs as the caller, with a pinned search_path, in a read-only
  * subtransaction that is always rolled back.  It is found by the names that it
  * had when the operation was defined: one that is gone, belongs to somebody else
- * or returns something else now denies.  So does one that raises an error; only
- * its SQLSTATE is logged, as the message may have something of the request or
- * of "auth" in it.
+ * or returns something else now denies.  So does one that raises an error.
+ *
+ * Temporary tables are the caller's own, and pg_temp cannot be kept from being
+ * searched for a table that is found nowhere else.  So queries that read one are
+ * refused while authorize runs.
+ *
+ * The log says why a call is denied, but has nothing of the request or of "auth"
+ * in it, as the message of an error may: only messages that name no more than
+ * an object of the catalog or a command are logged, and of others the SQLSTATE.
  *
  * Locks: none.
  *
@@ -24,12 +30,15 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "fencing.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
@@ -42,21 +51,30 @@ typedef struct AuthorizeCall
 	Jsonb	   *request;
 	Jsonb	   *auth;
 	bool		allowed;
+	const char *remark;			/* for the log; NULL: none */
 } AuthorizeCall;
 
 static const Oid argtypes[] = {TEXTOID, TEXTOID, JSONBOID, JSONBOID};
 
 static Oid	find_function(const char *schema, const char *name, const char *owner);
+static bool has_signature(Form_pg_proc proc);
 static bool path_is_pinned(HeapTuple function);
-static bool may_execute(Oid function);
 static bool ask(void *arg);
+static bool call_function(AuthorizeCall *call);
+static void refuse_temporary(QueryDesc *query, int eflags);
+static void log_denial(const text *operation, const char *reason);
+static const char *error_reason(const ErrorData *error);
+
+/* whether an authorize function is running */
+static bool asking = false;
+static ExecutorStart_hook_type next_executor_start = NULL;
 
 /*
  * Whether the function says true.  Serialization failures, deadlocks and
  * cancellation go on as errors; all other errors are a no.
  *
  * An error may quote auth, and so may the statement that the server would log
- * beside a message: only the SQLSTATE leaves this function.
+ * beside a message: neither leaves this function.
  */
 bool
 fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
@@ -66,13 +84,17 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 	ErrorData  *error;
 
 	call.function = find_function(schema, name, owner);
-	if (!OidIsValid(call.function) || !may_execute(call.function))
+	if (!OidIsValid(call.function))
 	{
-		ereport(LOG_SERVER_ONLY,
-				(errmsg("operation \"%s\" denied: its authorize function is not there or not the one it was",
-						text_to_cstring(operation)),
-				 errhidestmt(true),
-				 errhidecontext(true)));
+		log_denial(operation, psprintf(_("its authorize function %s is not there or not the one it was"),
+									   quote_qualified_identifier(schema, name)));
+		return false;
+	}
+	if (fencing_may_execute(call.function, GetUserId()) != ACLCHECK_OK)
+	{
+		log_denial(operation, psprintf(_("role \"%s\" has no EXECUTE on its authorize function %s"),
+									   GetUserNameFromId(GetUserId(), false),
+									   quote_qualified_identifier(schema, name)));
 		return false;
 	}
 
@@ -83,32 +105,30 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 	(void) fencing_subtransaction(ask, &call, &error);
 	if (error != NULL)
 	{
-		int			sqlerrcode = error->sqlerrcode;
-		int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+		int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
 
-		FreeErrorData(error);
 		if (category == MAKE_SQLSTATE('4', '0', '0', '0', '0') ||
 			category == MAKE_SQLSTATE('5', '7', '0', '0', '0'))
 			ereport(ERROR,
-					(errcode(sqlerrcode),
+					(errcode(error->sqlerrcode),
 					 errmsg("authorization of operation \"%s\" was interrupted",
 							text_to_cstring(operation)),
 					 errhidestmt(true),
 					 errhidecontext(true)));
-		ereport(LOG_SERVER_ONLY,
-				(errmsg("operation \"%s\" denied: its authorize function raised an error with SQLSTATE %s",
-						text_to_cstring(operation), unpack_sql_state(sqlerrcode)),
-				 errhidestmt(true),
-				 errhidecontext(true)));
-		return false;
+		call.allowed = false;
+		call.remark = error_reason(error);
+		FreeErrorData(error);
 	}
+	if (call.remark != NULL)
+		log_denial(operation, psprintf(_("its authorize function %s %s"),
+									   quote_qualified_identifier(schema, name), call.remark));
 	return call.allowed;
 }
 
 /*
  * Raises 22023 unless the function has the signature (tenant_id text, operation
- * text, request jsonb, auth jsonb) returns boolean, and a search_path, if it sets
- * one, that ends with pg_temp.
+ * text, request jsonb, auth jsonb) returns boolean, is not temporary, and has a
+ * search_path, if it sets one, that ends with pg_temp.
  */
 void
 fencing_check_authorize(Oid function)
@@ -119,22 +139,37 @@ fencing_check_authorize(Oid function)
 	if (!HeapTupleIsValid(tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function with OID %u does not exist", function)));
+				 errmsg("authorize must be a function: there is none with OID %u", function)));
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	if (proc->prokind != PROKIND_FUNCTION || proc->proretset || proc->prorettype != BOOLOID ||
-		proc->pronargs != lengthof(argtypes) ||
-		memcmp(proc->proargtypes.values, argtypes, sizeof(argtypes)) != 0)
+	if (!has_signature(proc))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("function \"%s\" cannot authorize an operation", NameStr(proc->proname)),
-				 errdetail("Its arguments must be (tenant_id text, operation text, request jsonb, auth jsonb), its result boolean.")));
+				 errmsg("function %s cannot authorize an operation", format_procedure(function)),
+				 proc->prorettype == BOOLOID && !proc->proretset ?
+				 errdetail("It must be a function (tenant_id text, operation text, request jsonb, auth jsonb) that returns boolean.") :
+				 errdetail("It must be a function (tenant_id text, operation text, request jsonb, auth jsonb) that returns boolean, not %s%s.",
+						   proc->proretset ? "SETOF " : "", format_type_be(proc->prorettype))));
+	if (isAnyTempNamespace(proc->pronamespace))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("function %s cannot authorize an operation", format_procedure(function)),
+				 errdetail("It is temporary: other sessions do not have it, and it goes with this one."),
+				 errhint("Create it in a schema of its own or of the application.")));
 	if (!path_is_pinned(tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("function \"%s\" cannot authorize an operation", NameStr(proc->proname)),
-				 errdetail("Temporary tables of its callers come first in the search_path that it sets."),
+				 errmsg("function %s cannot authorize an operation", format_procedure(function)),
+				 errdetail("Temporary objects of its callers come first in the search_path that it sets."),
 				 errhint("Let that search_path end with pg_temp.")));
 	ReleaseSysCache(tuple);
+}
+
+static bool
+has_signature(Form_pg_proc proc)
+{
+	return proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == BOOLOID &&
+		proc->pronargs == lengthof(argtypes) &&
+		memcmp(proc->proargtypes.values, argtypes, sizeof(argtypes)) == 0;
 }
 
 /* By the types' OIDs: a type of the same name elsewhere is another function. */
@@ -155,8 +190,7 @@ find_function(const char *schema, const char *name, const char *owner)
 		return InvalidOid;
 
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	if (proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == BOOLOID &&
-		path_is_pinned(tuple))
+	if (has_signature(proc) && path_is_pinned(tuple))
 	{
 		char	   *proowner = GetUserNameFromId(proc->proowner, true);
 
@@ -206,20 +240,12 @@ path_is_pinned(HeapTuple function)
 	return true;
 }
 
-static bool
-may_execute(Oid function)
-{
-	return fencing_may_execute(function, GetUserId()) == ACLCHECK_OK;
-}
-
 /* Always false: the subtransaction is not kept. */
 static bool
 ask(void *arg)
 {
 	AuthorizeCall *call = (AuthorizeCall *) arg;
-	FmgrInfo	flinfo;
-	LOCAL_FCINFO(fcinfo, 4);
-	Datum		result;
+	bool		outer = asking;
 
 	/* the end of the subtransaction restores both */
 	XactReadOnly = true;
@@ -228,6 +254,26 @@ ask(void *arg)
 
 	/* at READ COMMITTED this is a new one: rights may just have been revoked */
 	PushActiveSnapshot(GetTransactionSnapshot());
+	asking = true;
+	PG_TRY();
+	{
+		call->allowed = call_function(call);
+	}
+	PG_FINALLY();
+	{
+		asking = outer;
+	}
+	PG_END_TRY();
+	PopActiveSnapshot();
+	return false;
+}
+
+static bool
+call_function(AuthorizeCall *call)
+{
+	FmgrInfo	flinfo;
+	LOCAL_FCINFO(fcinfo, 4);
+	Datum		result;
 
 	fmgr_info(call->function, &flinfo);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, lengthof(argtypes), DEFAULT_COLLATION_OID, NULL, NULL);
@@ -241,11 +287,86 @@ ask(void *arg)
 	fcinfo->args[3].isnull = call->auth == NULL;
 
 	/* a strict function has nothing to say about no auth, which is not a yes */
-	if (call->auth != NULL || !flinfo.fn_strict)
+	if (call->auth == NULL && flinfo.fn_strict)
 	{
-		result = FunctionCallInvoke(fcinfo);
-		call->allowed = !fcinfo->isnull && DatumGetBool(result);
+		call->remark = _("is strict, and auth is null");
+		return false;
 	}
-	PopActiveSnapshot();
+	result = FunctionCallInvoke(fcinfo);
+	if (!fcinfo->isnull && DatumGetBool(result))
+		return true;
+
+	/* a plain no needs no explanation; these are likely to be mistakes */
+	if (call->auth == NULL)
+		call->remark = fcinfo->isnull ? _("returned null, and auth is null") :
+			_("returned false, and auth is null");
+	else if (fcinfo->isnull)
+		call->remark = _("returned null");
 	return false;
+}
+
+/* Sees to it that no query of an authorize function reads a temporary table. */
+void
+fencing_init_authorize(void)
+{
+	next_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = refuse_temporary;
+}
+
+/* The error is that of a table that is not there, which for authorize it is not. */
+static void
+refuse_temporary(QueryDesc *query, int eflags)
+{
+	ListCell   *lc;
+
+	foreach(lc, asking ? query->plannedstmt->relationOids : NIL)
+	{
+		if (get_rel_persistence(lfirst_oid(lc)) == RELPERSISTENCE_TEMP)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("authorize function reads temporary table \"%s\"",
+							get_rel_name(lfirst_oid(lc)))));
+	}
+	if (next_executor_start != NULL)
+		next_executor_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+}
+
+static void
+log_denial(const text *operation, const char *reason)
+{
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("operation \"%s\" denied: %s", text_to_cstring(operation), reason),
+			 errhidestmt(true),
+			 errhidecontext(true)));
+}
+
+/*
+ * What an error says that may be logged.  Who raised it tells what the message
+ * can have in it: a function may raise any SQLSTATE with anything.
+ */
+static const char *
+error_reason(const ErrorData *error)
+{
+	static const char *const harmless[] = {
+		"aclcheck_error", "PreventCommandIfReadOnly", "refuse_temporary"
+	};
+	const char *sqlstate = unpack_sql_state(error->sqlerrcode);
+
+	for (size_t i = 0; i < lengthof(harmless); i++)
+	{
+		if (error->funcname != NULL && strcmp(error->funcname, harmless[i]) == 0)
+			return psprintf(_("raised an error with SQLSTATE %s: %s"), sqlstate, error->message);
+	}
+	switch (error->sqlerrcode)
+	{
+		case ERRCODE_UNDEFINED_TABLE:
+		case ERRCODE_UNDEFINED_FUNCTION:
+		case ERRCODE_UNDEFINED_OBJECT:
+			return psprintf(_("raised an error with SQLSTATE %s: are all names in it qualified? It runs with search_path pg_catalog, pg_temp"),
+							sqlstate);
+		default:
+			return psprintf(_("raised an error with SQLSTATE %s"), sqlstate);
+	}
 }

@@ -58,4 +58,5 @@ _PG_init(void)
 							 NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("fencing");
+	fencing_init_authorize();
 }

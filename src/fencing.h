@@ -116,6 +116,7 @@ extern int64 fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *n
 extern bool fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name);
+extern int64 fencing_interval_usecs(const Interval *interval);
 extern bool fencing_same_text(const text *a, const text *b);
 extern const char *fencing_outcome_name(FencingOutcome outcome);
 extern Datum fencing_outcome_datum(Oid enumtype, FencingOutcome outcome);
@@ -364,7 +365,8 @@ typedef struct GateKind
 	/*
 	 * The digest of the content, by the version that made the receipt's if
 	 * there is one.  NULL: by that version it can be no such content, or, with
-	 * gate->again, a slot's call must begin anew.
+	 * gate->again, a slot's call must begin anew.  Of a purged receipt it does
+	 * not count.
 	 */
 	bytea	   *(*make_digest) (Gate *gate);
 
@@ -409,6 +411,7 @@ struct Gate
 	const FencingStatement *statement;	/* NULL: the gate alone */
 	Relation	fence_rel;		/* of a kind with fences */
 	text	   *slot_key;		/* names the key lock of the scope */
+	bool		no_wait;		/* a busy slot is FENCING_HELD */
 
 	/* the answer */
 	FencingOutcome outcome;
@@ -588,6 +591,7 @@ pg_noreturn extern void fencing_refuse_request(const text *operation, int hash_v
 extern bool fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 							  const char *schema, const char *name, const char *owner);
 extern void fencing_check_authorize(Oid function);
+extern void fencing_init_authorize(void);
 
 /*
  * request_schema.c, request_projection.c, request_format.c: which part of a request
@@ -624,8 +628,9 @@ struct RequestSchema
 	int			kinds;
 	RequestFormat format;
 	bool		ignore;			/* left out of the hash */
-	bool		exact;			/* no format */
+	bool		exact;			/* the format does not count */
 	bool		read_only;
+	bool		nullable;
 	bool		whitelist;		/* of an object only the properties count */
 	bool		open;			/* additionalProperties: others are left out */
 	RequestProperty *properties;
@@ -634,14 +639,28 @@ struct RequestSchema
 	Jsonb	   *default_value;	/* projected; NULL: none */
 };
 
+/* Where in a document, from the inside out; NULL is the document itself. */
+typedef struct RequestPath
+{
+	const struct RequestPath *outer;
+	const char *name;			/* of a field; NULL: an element of an array */
+	int			length;
+	int			index;
+} RequestPath;
+
 extern RequestSchema *fencing_compile_schema(Jsonb *definition);
+extern void fencing_check_schema(Jsonb *definition);
+extern const char *fencing_kind_names(int kinds);
 extern RequestProperty *fencing_find_property(const RequestSchema *schema, const char *name,
 											  int length);
 extern Jsonb *fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
 									  char **refusal);
-extern void fencing_root_value(Jsonb *document, JsonbValue *value);
 extern Jsonb *fencing_visible_request(const RequestSchema *schema, Jsonb *request);
+extern void fencing_root_value(Jsonb *document, JsonbValue *value);
+extern char *fencing_path_text(const RequestPath *path);
+extern char *fencing_clip(const char *text, int length);
 extern char *fencing_normalize(RequestFormat format, const char *string, int length);
+extern const char *fencing_format_example(RequestFormat format);
 
 /*
  * pass.c: the jobs that the transaction may write for

@@ -251,7 +251,8 @@ decide_again(void *arg)
 /*
  * The same for a kind without fences, of which each number is a slot that is
  * taken once.  The lock is the one on the slot's key.  Whoever had to wait for
- * it looks again from his beginning: FENCING_AGAIN.
+ * it looks again from his beginning: FENCING_AGAIN.  With no_wait he is told
+ * FENCING_HELD instead.
  */
 static void
 decide_slot(Gate *gate)
@@ -273,6 +274,11 @@ decide_slot(Gate *gate)
 			return;
 		if (!fencing_key_lock(gate->slot_key, false))
 		{
+			if (gate->no_wait)
+			{
+				gate->outcome = FENCING_HELD;
+				return;
+			}
 			(void) fencing_key_lock(gate->slot_key, true);
 			fencing_key_unlock(gate->slot_key);
 			return;
@@ -363,9 +369,7 @@ judge_receipt(Gate *gate)
 	GateReceipt *receipt = &gate->receipt;
 	bytea	   *digest;
 
-	if (receipt->purged)
-		return FENCING_PRUNED;
-	if (!fencing_known_digest_version(receipt->digest_version) && !gate->again)
+	if (!receipt->purged && !fencing_known_digest_version(receipt->digest_version) && !gate->again)
 		ereport(WARNING,
 				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
 				 errmsg("receipt has a digest of version %d, which this installation does not know",
@@ -374,6 +378,8 @@ judge_receipt(Gate *gate)
 	digest = gate->kind->make_digest(gate);
 	if (gate->again)
 		return FENCING_AGAIN;
+	if (receipt->purged)
+		return FENCING_PRUNED;
 	if (digest == NULL || !fencing_same_text(digest, receipt->digest))
 		return FENCING_CONFLICT;
 

@@ -115,7 +115,8 @@ static List *claims = NIL;
 
 /*
  * fencing_once(tenant_id text, operation text, key text, request jsonb,
- *				statement text, auth jsonb, report_errors boolean, strict boolean)
+ *				statement text, auth jsonb, report_errors boolean, strict boolean,
+ *				wait boolean)
  *	→ outcome, result jsonb, committed_at timestamptz, hash_version int, error jsonb
  */
 Datum
@@ -131,6 +132,7 @@ fencing_once(PG_FUNCTION_ARGS)
 
 	fencing_check_options(report_errors, strict);
 	gate->kind = &once_kind;
+	gate->no_wait = !fencing_arg_bool(fcinfo, 8, "wait");
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -139,7 +141,7 @@ fencing_once(PG_FUNCTION_ARGS)
 
 	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
 						&values[3], &nulls[3]);
-	if (error == NULL && gate->outcome != FENCING_DENIED)
+	if (error == NULL && gate->outcome != FENCING_DENIED && gate->outcome != FENCING_HELD)
 	{
 		values[2] = Int32GetDatum(call.once.hash_version);
 		nulls[2] = false;
@@ -310,7 +312,8 @@ make_request_digest(Gate *gate)
 
 /*
  * The hash by the version that made the record's, or NULL if that version
- * refuses the request.
+ * refuses the request.  Of a tombstone it does not matter, but who may ask is
+ * decided by its version too: nobody learns by it that a key has gone.
  */
 static bytea *
 hash_by_record(OnceGate *once)
@@ -347,7 +350,7 @@ hash_by_record(OnceGate *once)
 		fencing_unknown_version(once->operation, once->hash_version);
 	}
 
-	if (!was_shown(once, version))
+	if (!was_shown(once, version) || once->gate.receipt.purged)
 		return NULL;
 
 	foreach(lc, once->versions)
@@ -467,8 +470,8 @@ fencing_once_respond(PG_FUNCTION_ARGS)
 	if (row == NULL || DatumGetBool(fencing_get(records, row, Anum_records_responded)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("key \"%s\" has not been claimed by this transaction",
-						text_to_cstring(key)),
+				 errmsg("key \"%s\" of operation \"%s\" has not been claimed by this transaction",
+						text_to_cstring(key), text_to_cstring(operation)),
 				 errhint("Call fencing_once() without a statement first.")));
 
 	heap_deform_tuple(row, RelationGetDescr(records), values, nulls);

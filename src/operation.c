@@ -84,7 +84,10 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 	if (forget_after < retention)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("forget_after must not be less than retention")));
+				 errmsg("forget_after must not be less than retention"),
+				 errdetail("forget_after is \"%s\" and retention is \"%s\", where a month is 31 days and a year 12 months.",
+						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(3))),
+						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(2))))));
 	fencing_check_authorize(PG_GETARG_OID(1));
 	PreventCommandIfReadOnly("fencing_define_operation()");
 	PreventCommandIfParallelMode("fencing_define_operation()");
@@ -137,7 +140,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 
 	fencing_refuse_null(fcinfo, 2, "request_schema");
 	definition = PG_GETARG_JSONB_P(2);
-	(void) fencing_compile_schema(definition);
+	fencing_check_schema(definition);
 	PreventCommandIfReadOnly("fencing_define_request()");
 	PreventCommandIfParallelMode("fencing_define_request()");
 	require_operation(name);
@@ -269,7 +272,7 @@ arg_hash_version(FunctionCallInfo fcinfo, int argno)
 	if (value < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("hash_version must be greater than zero")));
+				 errmsg("hash_version must be greater than zero, not %d", value)));
 	return value;
 }
 
@@ -290,7 +293,8 @@ fencing_load_operation(const text *name, FencingOperation *operation)
 	if (row == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("operation \"%s\" is not defined", text_to_cstring(name))));
+				 errmsg("operation \"%s\" is not defined", text_to_cstring(name)),
+				 errhint("Define it by fencing_define_operation().")));
 	operation->authorize_schema =
 		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_schema)));
 	operation->authorize_name =
@@ -351,7 +355,7 @@ fencing_refuse_request(const text *operation, int hash_version, const char *refu
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("request does not match hash_version %d of operation \"%s\"",
 					hash_version, text_to_cstring(operation)),
-			 errdetail("In the request %s.", refusal)));
+			 errdetail_internal("%s", refusal)));
 }
 
 static HeapTuple

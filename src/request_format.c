@@ -47,10 +47,29 @@ fencing_normalize(RequestFormat format, const char *string, int length)
 	return pnstrdup(string, length);
 }
 
+/* Its name and what it looks like, for messages. */
+const char *
+fencing_format_example(RequestFormat format)
+{
+	switch (format)
+	{
+		case FORMAT_DATE_TIME:
+			return "date-time (2026-01-31T09:30:00.123456Z)";
+		case FORMAT_DATE:
+			return "date (2026-01-31)";
+		case FORMAT_UUID:
+			return "uuid (0b5e0f34-4f0f-4d7c-8a77-0d1f2f7a1c11)";
+		case FORMAT_NONE:
+			break;
+	}
+	return "";
+}
+
 /*
  * RFC 3339: YYYY-MM-DDTHH:MM:SS[.ffffff](Z|+HH:MM|-HH:MM), in UTC and without
  * trailing zeros of the fraction.  A leap second has no place in UTC
- * arithmetic and is refused, as are more digits than a timestamp has.
+ * arithmetic and is refused, as are more digits than a timestamp has; zeros
+ * behind those say nothing.
  */
 static char *
 normalize_date_time(const char *string, int length)
@@ -85,10 +104,12 @@ normalize_date_time(const char *string, int length)
 	{
 		for (string++; string < end && *string >= '0' && *string <= '9'; string++)
 			fraction_digits++;
-		if (fraction_digits == 0 || fraction_digits > 6 || string == end)
+		if (fraction_digits == 0 || string == end)
 			return NULL;
 		while (fraction_digits > 0 && fraction[fraction_digits - 1] == '0')
 			fraction_digits--;
+		if (fraction_digits > MAX_TIMESTAMP_PRECISION)
+			return NULL;
 	}
 
 	if (*string == 'Z' || *string == 'z')

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "fencing.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "utils/builtins.h"
@@ -28,11 +29,14 @@ typedef struct Projection
 	JsonbParseState *state;
 	JsonbValue *root;			/* the finished array or object */
 	bool		raw;			/* only leave out: no check, default or format */
+	const RequestPath *path;	/* of the value that is looked at */
 	char	   *refusal;
 } Projection;
 
 static Jsonb *run_projection(Projection *projection, const RequestSchema *schema, List *later,
 							 Jsonb *request);
+static bool project_inner(Projection *projection, RequestPath *path, const RequestSchema *schema,
+						  List *later, JsonbValue *value, JsonbIteratorToken token);
 static bool project(Projection *projection, const RequestSchema *schema, List *later,
 					JsonbValue *value, JsonbIteratorToken token);
 static bool project_object(Projection *projection, const RequestSchema *schema, List *later,
@@ -46,11 +50,17 @@ static List *later_items(List *later);
 static bool may_leave_out(List *later, const JsonbValue *key, JsonbValue *value);
 static bool is_default(const RequestSchema *schema, JsonbValue *value);
 static bool has_kind(const RequestSchema *schema, const JsonbValue *value);
-static bool refuse(Projection *projection, const char *message, const char *name, int length);
+static int	kind_of(const JsonbValue *value);
+static bool refuse_kind(Projection *projection, const RequestSchema *schema,
+						const JsonbValue *value);
+static bool refuse_format(Projection *projection, RequestFormat format);
+static bool refuse_field(Projection *projection, const char *message, const char *name,
+						 int length);
+static void append_path(StringInfo text, const RequestPath *path);
 
 /*
  * The document that identifies the request.  NULL if the schema refuses it; then
- * refusal says why, naming no value.
+ * refusal says why, in a sentence that names the field and no value.
  */
 Jsonb *
 fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
@@ -86,6 +96,20 @@ run_projection(Projection *projection, const RequestSchema *schema, List *later,
 	return JsonbValueToJsonb(projection->root);
 }
 
+/* A field or an element of what is being projected. */
+static bool
+project_inner(Projection *projection, RequestPath *path, const RequestSchema *schema, List *later,
+			  JsonbValue *value, JsonbIteratorToken token)
+{
+	bool		accepted;
+
+	path->outer = projection->path;
+	projection->path = path;
+	accepted = project(projection, schema, later, value, token);
+	projection->path = path->outer;
+	return accepted;
+}
+
 /*
  * Appends the projection of a value to the document being built, as token says:
  * WJB_VALUE, WJB_ELEM, or WJB_DONE for the root.  False if it is refused.
@@ -100,7 +124,7 @@ project(Projection *projection, const RequestSchema *schema, List *later,
 	CHECK_FOR_INTERRUPTS();
 
 	if (!projection->raw && !has_kind(schema, value))
-		return refuse(projection, "a value has a type that the schema does not allow", NULL, 0);
+		return refuse_kind(projection, schema, value);
 	if (value->type != jbvBinary)
 		return project_scalar(projection, schema, value, token);
 
@@ -132,14 +156,15 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 		if (!schema->open &&
 			fencing_find_property(schema, key.val.string.val, key.val.string.len) == NULL &&
 			!may_leave_out(later, &key, &value))
-			return refuse(projection, "field \"%s\" is not listed in the schema",
-						  key.val.string.val, key.val.string.len);
+			return refuse_field(projection, _("Field \"%s\" is not listed in the schema."),
+								key.val.string.val, key.val.string.len);
 	}
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < schema->nproperties; i++)
 	{
 		const RequestProperty *property = &schema->properties[i];
+		RequestPath path = {.name = property->name, .length = property->length};
 		JsonbValue *found;
 		JsonbValue	fallback;
 
@@ -149,8 +174,8 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 		if (found == NULL && projection->raw)
 			continue;
 		if (found == NULL && property->required)
-			return refuse(projection, "required field \"%s\" is missing",
-						  property->name, property->length);
+			return refuse_field(projection, _("Required field \"%s\" is missing."),
+								property->name, property->length);
 		if (found == NULL && property->schema->default_value == NULL)
 			continue;
 
@@ -164,9 +189,9 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 			fencing_root_value(property->schema->default_value, &fallback);
 			(void) pushJsonbValue(&projection->state, WJB_VALUE, &fallback);
 		}
-		else if (!project(projection, property->schema,
-						  later_properties(later, property->name, property->length),
-						  found, WJB_VALUE))
+		else if (!project_inner(projection, &path, property->schema,
+								later_properties(later, property->name, property->length),
+								found, WJB_VALUE))
 			return false;
 	}
 	projection->root = pushJsonbValue(&projection->state, WJB_END_OBJECT, NULL);
@@ -180,6 +205,7 @@ project_array(Projection *projection, const RequestSchema *schema, List *later,
 	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbValue	element;
 	List	   *inner = later_items(later);
+	RequestPath path = {0};
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_ARRAY, NULL);
 	(void) JsonbIteratorNext(&it, &element, true);
@@ -187,8 +213,9 @@ project_array(Projection *projection, const RequestSchema *schema, List *later,
 	{
 		if (schema->items == NULL)
 			(void) pushJsonbValue(&projection->state, WJB_ELEM, &element);
-		else if (!project(projection, schema->items, inner, &element, WJB_ELEM))
+		else if (!project_inner(projection, &path, schema->items, inner, &element, WJB_ELEM))
 			return false;
+		path.index++;
 	}
 	projection->root = pushJsonbValue(&projection->state, WJB_END_ARRAY, NULL);
 	return true;
@@ -201,13 +228,14 @@ project_scalar(Projection *projection, const RequestSchema *schema, JsonbValue *
 	JsonbValue *result = (JsonbValue *) palloc(sizeof(JsonbValue));
 
 	*result = *value;
-	if (value->type == jbvString && schema->format != FORMAT_NONE && !projection->raw)
+	if (value->type == jbvString && schema->format != FORMAT_NONE && !schema->exact &&
+		!projection->raw)
 	{
 		char	   *normalized = fencing_normalize(schema->format, value->val.string.val,
 										   value->val.string.len);
 
 		if (normalized == NULL)
-			return refuse(projection, "a value does not have the format of its schema", NULL, 0);
+			return refuse_format(projection, schema->format);
 		result->val.string.val = normalized;
 		result->val.string.len = strlen(normalized);
 	}
@@ -292,35 +320,101 @@ is_default(const RequestSchema *schema, JsonbValue *value)
 static bool
 has_kind(const RequestSchema *schema, const JsonbValue *value)
 {
+	/* whether it is whole need not be known where any number will do */
+	if (value->type == jbvNumeric && (schema->kinds & KIND_NUMBER) != 0)
+		return true;
+	return (schema->kinds & kind_of(value)) != 0;
+}
+
+static int
+kind_of(const JsonbValue *value)
+{
+	Datum		number;
+
 	switch (value->type)
 	{
 		case jbvNull:
-			return (schema->kinds & KIND_NULL) != 0;
+			return KIND_NULL;
 		case jbvBool:
-			return (schema->kinds & KIND_BOOLEAN) != 0;
+			return KIND_BOOLEAN;
 		case jbvString:
-			return (schema->kinds & KIND_STRING) != 0;
+			return KIND_STRING;
 		case jbvNumeric:
-			if (schema->kinds & KIND_NUMBER)
-				return true;
-			return (schema->kinds & KIND_INTEGER) != 0 &&
-				DatumGetBool(DirectFunctionCall2(numeric_eq,
-												 NumericGetDatum(value->val.numeric),
-												 DirectFunctionCall1(numeric_floor,
-																	 NumericGetDatum(value->val.numeric))));
+			number = NumericGetDatum(value->val.numeric);
+			return DatumGetBool(DirectFunctionCall2(numeric_eq, number,
+													DirectFunctionCall1(numeric_floor, number))) ?
+				KIND_INTEGER : KIND_NUMBER;
 		default:
-			return (schema->kinds & (JsonContainerIsObject(value->val.binary.data) ?
-									 KIND_OBJECT : KIND_ARRAY)) != 0;
+			return JsonContainerIsObject(value->val.binary.data) ? KIND_OBJECT : KIND_ARRAY;
 	}
 }
 
-/* Keeps the reason, with the name of a field but never a value. */
 static bool
-refuse(Projection *projection, const char *message, const char *name, int length)
+refuse_kind(Projection *projection, const RequestSchema *schema, const JsonbValue *value)
 {
-	projection->refusal = name == NULL ? pstrdup(message) :
-		psprintf(message, pnstrdup(name, length));
+	const char *found = fencing_kind_names(kind_of(value));
+	const char *allowed = fencing_kind_names(schema->kinds);
+
+	projection->refusal = projection->path == NULL ?
+		psprintf(_("It has type %s; allowed: %s."), found, allowed) :
+		psprintf(_("Field \"%s\" has type %s; allowed: %s."),
+				 fencing_path_text(projection->path), found, allowed);
 	return false;
+}
+
+static bool
+refuse_format(Projection *projection, RequestFormat format)
+{
+	const char *example = fencing_format_example(format);
+
+	projection->refusal = projection->path == NULL ?
+		psprintf(_("It does not have the format %s."), example) :
+		psprintf(_("Field \"%s\" does not have the format %s."),
+				 fencing_path_text(projection->path), example);
+	return false;
+}
+
+/* The message takes the path of a field of the value that is looked at. */
+static bool
+refuse_field(Projection *projection, const char *message, const char *name, int length)
+{
+	RequestPath path = {.outer = projection->path, .name = name, .length = length};
+
+	projection->refusal = psprintf(message, fencing_path_text(&path));
+	return false;
+}
+
+/* As JavaScript has it: items[2].price */
+char *
+fencing_path_text(const RequestPath *path)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	append_path(&text, path);
+	return text.data;
+}
+
+static void
+append_path(StringInfo text, const RequestPath *path)
+{
+	if (path->outer != NULL)
+		append_path(text, path->outer);
+	if (path->name == NULL)
+		appendStringInfo(text, "[%d]", path->index);
+	else
+		appendStringInfo(text, "%s%s", path->outer == NULL ? "" : ".",
+						 fencing_clip(path->name, path->length));
+}
+
+/* What of a text goes into a message: the client may have sent megabytes. */
+char *
+fencing_clip(const char *text, int length)
+{
+	const int	limit = 64;
+
+	return length <= limit ? pnstrdup(text, length) :
+		psprintf("%.*s...", pg_mbcliplen(text, length, limit), text);
 }
 
 /* A document as a value; of a scalar its own. */

@@ -20,25 +20,76 @@
 /* deeper than any request, and far from the stack's end */
 #define MAX_SCHEMA_DEPTH	64
 
-static RequestSchema *compile(const JsonbValue *definition, int depth);
-static void compile_keyword(RequestSchema *schema, const JsonbValue *keyword,
-							const JsonbValue *value, int depth);
-static void compile_properties(RequestSchema *schema, const JsonbValue *value, int depth);
-static void compile_required(RequestSchema *schema, const JsonbValue *value);
-static void add_type(RequestSchema *schema, const JsonbValue *value);
-static void refuse_ignore(const RequestSchema *schema);
-static bool keyword_is(const JsonbValue *keyword, const char *name);
-static void refuse_definition(const JsonbValue *keyword, const char *expected);
+typedef struct Compilation
+{
+	const RequestPath *path;	/* of the schema or keyword that is looked at */
+	int			depth;
+	bool		explain;		/* collect keywords without effect */
+	List	   *unenforced;		/* their paths */
+	List	   *unknown;
+} Compilation;
 
-/*
- * Keywords that describe the shape in a way this subset cannot follow.  All
- * others that it does not know are annotations.
- */
+static RequestSchema *compile_root(Compilation *compilation, Jsonb *definition);
+static RequestSchema *compile_inner(Compilation *compilation, RequestPath *path,
+									const JsonbValue *definition);
+static RequestSchema *compile(Compilation *compilation, const JsonbValue *definition);
+static void check_is_schema(const Compilation *compilation, const JsonbValue *definition);
+static void compile_default(Compilation *compilation, RequestSchema *schema, JsonbValue *value);
+static void compile_keyword(Compilation *compilation, RequestSchema *schema,
+							const JsonbValue *keyword, const JsonbValue *value);
+static void compile_type(Compilation *compilation, RequestSchema *schema, const JsonbValue *value);
+static void add_type(const Compilation *compilation, RequestSchema *schema,
+					 const JsonbValue *value);
+pg_noreturn static void refuse_type(const Compilation *compilation, const char *found);
+static void compile_properties(Compilation *compilation, RequestSchema *schema,
+							   const JsonbValue *value);
+static void compile_additional(Compilation *compilation, RequestSchema *schema,
+							   const JsonbValue *value);
+static void compile_items(Compilation *compilation, RequestSchema *schema,
+						  const JsonbValue *value);
+static void compile_format(Compilation *compilation, RequestSchema *schema,
+						   const JsonbValue *value);
+static void compile_extension(Compilation *compilation, RequestSchema *schema,
+							  const JsonbValue *value);
+static void compile_required(Compilation *compilation, RequestSchema *schema,
+							 const JsonbValue *value);
+static void require_property(Compilation *compilation, RequestSchema *schema,
+							 const JsonbValue *name);
+static void compile_other(Compilation *compilation, const JsonbValue *keyword);
+static bool compile_boolean(const Compilation *compilation, const JsonbValue *value);
+static void refuse_ignore(const Compilation *compilation, const RequestSchema *schema);
+static void note_path(const Compilation *compilation, List **paths);
+static char *join_paths(const List *paths);
+static bool is_object(const JsonbValue *value);
+static bool is_array(const JsonbValue *value);
+static bool string_is(const JsonbValue *string, const char *text);
+static bool string_in(const JsonbValue *string, const char *const *texts, size_t count);
+static char *describe(const JsonbValue *value);
+pg_noreturn static void refuse_keyword(const Compilation *compilation, const JsonbValue *value,
+									   const char *message);
+
+/* Keywords that describe the shape in a way this subset cannot follow. */
 static const char *const unsupported_keywords[] = {
 	"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not",
 	"if", "then", "else", "patternProperties", "unevaluatedProperties",
 	"unevaluatedItems", "prefixItems", "additionalItems", "dependencies",
 	"dependentSchemas"
+};
+
+/* Keywords that ask something of a value, which is not asked here. */
+static const char *const unenforced_keywords[] = {
+	"enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
+	"exclusiveMaximum", "minLength", "maxLength", "pattern", "minItems", "maxItems",
+	"uniqueItems", "contains", "minContains", "maxContains", "minProperties",
+	"maxProperties", "propertyNames", "dependentRequired", "discriminator",
+	"contentEncoding", "contentMediaType", "contentSchema"
+};
+
+/* Keywords that ask nothing, as do those that begin with "x-". */
+static const char *const annotations[] = {
+	"title", "description", "example", "examples", "deprecated", "writeOnly",
+	"externalDocs", "xml", "definitions", "id", "$schema", "$id", "$anchor",
+	"$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs", "$vocabulary"
 };
 
 static const struct
@@ -63,55 +114,90 @@ static const struct
 RequestSchema *
 fencing_compile_schema(Jsonb *definition)
 {
+	Compilation compilation = {0};
+
+	return compile_root(&compilation, definition);
+}
+
+/* Raises the same, and tells of the keywords that look as if they had an effect. */
+void
+fencing_check_schema(Jsonb *definition)
+{
+	Compilation compilation = {.explain = true};
+	StringInfoData detail;
+
+	(void) compile_root(&compilation, definition);
+	if (compilation.unenforced == NIL && compilation.unknown == NIL)
+		return;
+
+	initStringInfo(&detail);
+	if (compilation.unenforced != NIL)
+		appendStringInfo(&detail, _("Not enforced: %s."), join_paths(compilation.unenforced));
+	if (compilation.unenforced != NIL && compilation.unknown != NIL)
+		appendStringInfoChar(&detail, '\n');
+	if (compilation.unknown != NIL)
+		appendStringInfo(&detail, _("Not known, perhaps misspelt: %s."),
+						 join_paths(compilation.unknown));
+	ereport(NOTICE,
+			(errmsg("request_schema has keywords that have no effect"),
+			 errdetail_internal("%s", detail.data),
+			 errhint("A request schema says what identifies a request; it does not validate values.")));
+}
+
+static RequestSchema *
+compile_root(Compilation *compilation, Jsonb *definition)
+{
 	JsonbValue	value;
 	RequestSchema *schema;
 
 	fencing_root_value(definition, &value);
-	schema = compile(&value, 0);
-	refuse_ignore(schema);
+	schema = compile(compilation, &value);
+	refuse_ignore(compilation, schema);
+	return schema;
+}
+
+/* A schema within the one that is looked at. */
+static RequestSchema *
+compile_inner(Compilation *compilation, RequestPath *path, const JsonbValue *definition)
+{
+	RequestSchema *schema;
+
+	path->outer = compilation->path;
+	compilation->path = path;
+	compilation->depth++;
+	schema = compile(compilation, definition);
+	compilation->depth--;
+	compilation->path = path->outer;
 	return schema;
 }
 
 static RequestSchema *
-compile(const JsonbValue *definition, int depth)
+compile(Compilation *compilation, const JsonbValue *definition)
 {
 	RequestSchema *schema = (RequestSchema *) palloc0(sizeof(RequestSchema));
+	RequestPath path = {.outer = compilation->path};
 	JsonbIterator *it;
 	JsonbValue	keyword;
 	JsonbValue	value;
-	JsonbValue *found;
-	bool		nullable = false;
+	JsonbValue *required;
+	JsonbValue *fallback;
 
-	if (depth > MAX_SCHEMA_DEPTH)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("request_schema is nested too deep"),
-				 errdetail("The limit is %d schemas in each other.", MAX_SCHEMA_DEPTH)));
-
-	/* "true" accepts anything */
-	if (definition->type == jbvBool && definition->val.boolean)
+	check_is_schema(compilation, definition);
+	if (definition->type == jbvBool)
 	{
 		schema->kinds = KIND_ANY;
 		return schema;
 	}
-	if (definition->type != jbvBinary || !JsonContainerIsObject(definition->val.binary.data))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("request_schema must be an object, and so must every schema in it")));
 
 	it = JsonbIteratorInit(definition->val.binary.data);
 	(void) JsonbIteratorNext(&it, &keyword, true);
 	while (JsonbIteratorNext(&it, &keyword, true) == WJB_KEY)
 	{
 		(void) JsonbIteratorNext(&it, &value, true);
-		if (keyword_is(&keyword, "nullable"))
-		{
-			if (value.type != jbvBool)
-				refuse_definition(&keyword, "true or false");
-			nullable = value.val.boolean;
-		}
-		else
-			compile_keyword(schema, &keyword, &value, depth);
+		path.name = keyword.val.string.val;
+		path.length = keyword.val.string.len;
+		compilation->path = &path;
+		compile_keyword(compilation, schema, &keyword, &value);
 	}
 
 	if (schema->kinds == 0)
@@ -119,126 +205,138 @@ compile(const JsonbValue *definition, int depth)
 	else
 	{
 		schema->whitelist = schema->whitelist || (schema->kinds & KIND_OBJECT) != 0;
-		if (nullable)			/* as OpenAPI 3.0 has it */
+		if (schema->nullable)	/* as OpenAPI 3.0 has it */
 			schema->kinds |= KIND_NULL;
 	}
 
 	/* these refer to what stands beside them, the default to all of it */
-	found = getKeyJsonValueFromContainer(definition->val.binary.data, "required", 8, NULL);
-	if (found != NULL)
-		compile_required(schema, found);
-	found = getKeyJsonValueFromContainer(definition->val.binary.data, "default", 7, NULL);
-	if (found != NULL)
-	{
-		char	   *refusal;
-
-		schema->default_value = fencing_project_request(schema, NIL, JsonbValueToJsonb(found),
-														&refusal);
-		if (schema->default_value == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("a default in request_schema does not match its own schema"),
-					 errdetail("In the default %s.", refusal)));
-	}
+	required = getKeyJsonValueFromContainer(definition->val.binary.data, "required", 8, NULL);
+	fallback = getKeyJsonValueFromContainer(definition->val.binary.data, "default", 7, NULL);
+	path.name = "required";
+	path.length = 8;
+	if (required != NULL)
+		compile_required(compilation, schema, required);
+	path.name = "default";
+	path.length = 7;
+	if (fallback != NULL)
+		compile_default(compilation, schema, fallback);
+	compilation->path = path.outer;
 	return schema;
 }
 
-/* All keywords but nullable, required and default. */
+/* An object, or true, which accepts anything. */
 static void
-compile_keyword(RequestSchema *schema, const JsonbValue *keyword, const JsonbValue *value,
-				int depth)
+check_is_schema(const Compilation *compilation, const JsonbValue *definition)
 {
-	if (keyword_is(keyword, "type"))
-	{
-		if (value->type == jbvBinary && JsonContainerIsArray(value->val.binary.data))
-		{
-			JsonbIterator *it = JsonbIteratorInit(value->val.binary.data);
-			JsonbValue	name;
-
-			(void) JsonbIteratorNext(&it, &name, true);
-			while (JsonbIteratorNext(&it, &name, true) == WJB_ELEM)
-				add_type(schema, &name);
-			if (schema->kinds == 0)
-				refuse_definition(keyword, "a type, or an array of types");
-		}
-		else
-			add_type(schema, value);
-	}
-	else if (keyword_is(keyword, "properties"))
-		compile_properties(schema, value, depth);
-	else if (keyword_is(keyword, "additionalProperties"))
-	{
-		if (value->type != jbvBool && value->type != jbvBinary)
-			refuse_definition(keyword, "true or false");
-		if (value->type == jbvBinary)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("additionalProperties in request_schema must be true or false"),
-					 errhint("A property with schema {} takes any value whole into the hash.")));
-		schema->open = value->val.boolean;
-		schema->whitelist = true;
-	}
-	else if (keyword_is(keyword, "items"))
-	{
-		if (value->type == jbvBinary && JsonContainerIsArray(value->val.binary.data))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("an array of schemas in items is not supported in request_schema")));
-		schema->items = compile(value, depth + 1);
-		refuse_ignore(schema->items);
-	}
-	else if (keyword_is(keyword, "format"))
-	{
-		if (value->type != jbvString)
-			refuse_definition(keyword, "a string");
-		if (schema->exact)
-			return;
-		if (keyword_is(value, "date-time"))
-			schema->format = FORMAT_DATE_TIME;
-		else if (keyword_is(value, "date"))
-			schema->format = FORMAT_DATE;
-		else if (keyword_is(value, "uuid"))
-			schema->format = FORMAT_UUID;
-	}
-	else if (keyword_is(keyword, "readOnly"))
-		schema->read_only = value->type == jbvBool && value->val.boolean;
-	else if (keyword_is(keyword, "x-fencing"))
-	{
-		if (value->type == jbvString && keyword_is(value, "exact"))
-		{
-			schema->exact = true;
-			schema->format = FORMAT_NONE;
-		}
-		else if (value->type == jbvString && keyword_is(value, "ignore"))
-			schema->ignore = true;
-		else
-			refuse_definition(keyword, "\"exact\" or \"ignore\"");
-	}
-	else
-	{
-		for (size_t i = 0; i < lengthof(unsupported_keywords); i++)
-		{
-			if (keyword_is(keyword, unsupported_keywords[i]))
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("keyword \"%s\" is not supported in request_schema",
-								unsupported_keywords[i]),
-						 errhint("Write out the properties that identify the request.")));
-		}
-	}
+	if (compilation->depth > MAX_SCHEMA_DEPTH)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("request_schema is nested too deep"),
+				 errdetail("The limit is %d schemas in each other.", MAX_SCHEMA_DEPTH)));
+	if (is_object(definition) || (definition->type == jbvBool && definition->val.boolean))
+		return;
+	if (compilation->path != NULL)
+		refuse_keyword(compilation, definition,
+					   _("\"%s\" in request_schema must be an object, not %s"));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("request_schema must be an object, not %s", describe(definition)),
+			 definition->type == jbvString ?
+			 errhint("It is a string that is JSON itself: pass the object.") : 0));
 }
 
 static void
-compile_properties(RequestSchema *schema, const JsonbValue *value, int depth)
+compile_default(Compilation *compilation, RequestSchema *schema, JsonbValue *value)
+{
+	char	   *refusal;
+
+	schema->default_value = fencing_project_request(schema, NIL, JsonbValueToJsonb(value), &refusal);
+	if (schema->default_value == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" in request_schema does not match its own schema",
+						fencing_path_text(compilation->path)),
+				 errdetail_internal("%s", refusal)));
+}
+
+/* All keywords but required and default. */
+static void
+compile_keyword(Compilation *compilation, RequestSchema *schema, const JsonbValue *keyword,
+				const JsonbValue *value)
+{
+	if (string_is(keyword, "type"))
+		compile_type(compilation, schema, value);
+	else if (string_is(keyword, "nullable"))
+		schema->nullable = compile_boolean(compilation, value);
+	else if (string_is(keyword, "properties"))
+		compile_properties(compilation, schema, value);
+	else if (string_is(keyword, "additionalProperties"))
+		compile_additional(compilation, schema, value);
+	else if (string_is(keyword, "items"))
+		compile_items(compilation, schema, value);
+	else if (string_is(keyword, "format"))
+		compile_format(compilation, schema, value);
+	else if (string_is(keyword, "readOnly"))
+		schema->read_only = compile_boolean(compilation, value);
+	else if (string_is(keyword, "x-fencing"))
+		compile_extension(compilation, schema, value);
+	else if (!string_is(keyword, "required") && !string_is(keyword, "default"))
+		compile_other(compilation, keyword);
+}
+
+static void
+compile_type(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	JsonbIterator *it;
+	JsonbValue	name;
+
+	if (!is_array(value))
+	{
+		add_type(compilation, schema, value);
+		return;
+	}
+	it = JsonbIteratorInit(value->val.binary.data);
+	(void) JsonbIteratorNext(&it, &name, true);
+	while (JsonbIteratorNext(&it, &name, true) == WJB_ELEM)
+		add_type(compilation, schema, &name);
+	if (schema->kinds == 0)
+		refuse_type(compilation, _("an empty array"));
+}
+
+static void
+add_type(const Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	for (size_t i = 0; i < lengthof(type_names) && value->type == jbvString; i++)
+	{
+		if (string_is(value, type_names[i].name))
+		{
+			schema->kinds |= type_names[i].kinds;
+			return;
+		}
+	}
+	refuse_type(compilation, describe(value));
+}
+
+static void
+refuse_type(const Compilation *compilation, const char *found)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("\"%s\" in request_schema must be a type, or an array of types, not %s",
+					fencing_path_text(compilation->path), found),
+			 errhint("Available types: null, boolean, integer, number, string, array, object.")));
+}
+
+static void
+compile_properties(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
 {
 	JsonbIterator *it;
 	JsonbValue	name;
 	JsonbValue	definition;
 
-	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("properties in request_schema must be an object")));
+	if (!is_object(value))
+		refuse_keyword(compilation, value,
+					   _("\"%s\" in request_schema must be an object with a schema for each property, not %s"));
 
 	schema->whitelist = true;
 	schema->properties = (RequestProperty *)
@@ -248,12 +346,68 @@ compile_properties(RequestSchema *schema, const JsonbValue *value, int depth)
 	while (JsonbIteratorNext(&it, &name, true) == WJB_KEY)
 	{
 		RequestProperty *property = &schema->properties[schema->nproperties++];
+		RequestPath path = {.name = name.val.string.val, .length = name.val.string.len};
 
 		(void) JsonbIteratorNext(&it, &definition, true);
 		property->name = pnstrdup(name.val.string.val, name.val.string.len);
 		property->length = name.val.string.len;
-		property->schema = compile(&definition, depth + 1);
+		property->schema = compile_inner(compilation, &path, &definition);
 	}
+}
+
+static void
+compile_additional(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	if (is_object(value))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" in request_schema must be true or false, not a schema",
+						fencing_path_text(compilation->path)),
+				 errhint("A property with schema {} takes any value whole into the hash.")));
+	schema->open = compile_boolean(compilation, value);
+	schema->whitelist = true;
+}
+
+static void
+compile_items(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	if (is_array(value))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" in request_schema must be one schema for all items, not an array",
+						fencing_path_text(compilation->path))));
+	compilation->depth++;
+	schema->items = compile(compilation, value);
+	compilation->depth--;
+	refuse_ignore(compilation, schema->items);
+}
+
+static void
+compile_format(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	if (value->type != jbvString)
+		refuse_keyword(compilation, value, _("\"%s\" in request_schema must be a string, not %s"));
+	if (string_is(value, "date-time"))
+		schema->format = FORMAT_DATE_TIME;
+	else if (string_is(value, "date"))
+		schema->format = FORMAT_DATE;
+	else if (string_is(value, "uuid"))
+		schema->format = FORMAT_UUID;
+	else
+		note_path(compilation, &compilation->unenforced);
+}
+
+/* "x-fencing" */
+static void
+compile_extension(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+{
+	if (value->type == jbvString && string_is(value, "exact"))
+		schema->exact = true;
+	else if (value->type == jbvString && string_is(value, "ignore"))
+		schema->ignore = true;
+	else
+		refuse_keyword(compilation, value,
+					   _("\"%s\" in request_schema must be \"exact\" or \"ignore\", not %s"));
 }
 
 /*
@@ -261,76 +415,170 @@ compile_properties(RequestSchema *schema, const JsonbValue *value, int depth)
  * responses only.
  */
 static void
-compile_required(RequestSchema *schema, const JsonbValue *value)
+compile_required(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
 {
 	JsonbIterator *it;
 	JsonbValue	name;
 
-	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("required in request_schema must be an array of property names")));
+	if (!is_array(value))
+		refuse_keyword(compilation, value,
+					   _("\"%s\" in request_schema must be an array of property names, not %s"));
 
 	it = JsonbIteratorInit(value->val.binary.data);
 	(void) JsonbIteratorNext(&it, &name, true);
 	while (JsonbIteratorNext(&it, &name, true) == WJB_ELEM)
-	{
-		RequestProperty *property = NULL;
-
-		if (name.type == jbvString)
-			property = fencing_find_property(schema, name.val.string.val, name.val.string.len);
-		if (property == NULL && !(schema->open && name.type == jbvString))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("required in request_schema names a property that is not listed")));
-		if (property != NULL)
-			property->required = !property->schema->read_only;
-	}
+		require_property(compilation, schema, &name);
 }
 
 static void
-add_type(RequestSchema *schema, const JsonbValue *value)
+require_property(Compilation *compilation, RequestSchema *schema, const JsonbValue *name)
 {
-	if (value->type == jbvString)
-	{
-		for (size_t i = 0; i < lengthof(type_names); i++)
-		{
-			if (keyword_is(value, type_names[i].name))
-			{
-				schema->kinds |= type_names[i].kinds;
-				return;
-			}
-		}
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("type in request_schema is not a type of JSON Schema")));
+	RequestProperty *property;
+
+	if (name->type != jbvString)
+		refuse_keyword(compilation, name,
+					   _("\"%s\" in request_schema must have names of properties, not %s"));
+	property = fencing_find_property(schema, name->val.string.val, name->val.string.len);
+	if (property != NULL)
+		property->required = !property->schema->read_only;
+	else if (!schema->open)
+		refuse_keyword(compilation, name,
+					   _("\"%s\" in request_schema names a property that is not listed: %s"));
+}
+
+/* A keyword that makes no difference to the hash. */
+static void
+compile_other(Compilation *compilation, const JsonbValue *keyword)
+{
+	if (string_in(keyword, unsupported_keywords, lengthof(unsupported_keywords)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("keyword \"%s\" is not supported in request_schema",
+						fencing_path_text(compilation->path)),
+				 errhint("Write out the properties that identify the request.")));
+	if (string_in(keyword, unenforced_keywords, lengthof(unenforced_keywords)))
+		note_path(compilation, &compilation->unenforced);
+	else if (!string_in(keyword, annotations, lengthof(annotations)) &&
+			 !(keyword->val.string.len >= 2 && memcmp(keyword->val.string.val, "x-", 2) == 0))
+		note_path(compilation, &compilation->unknown);
+}
+
+static bool
+compile_boolean(const Compilation *compilation, const JsonbValue *value)
+{
+	if (value->type != jbvBool)
+		refuse_keyword(compilation, value,
+					   _("\"%s\" in request_schema must be true or false, not %s"));
+	return value->val.boolean;
 }
 
 /* Only a field of an object can be left out. */
 static void
-refuse_ignore(const RequestSchema *schema)
+refuse_ignore(const Compilation *compilation, const RequestSchema *schema)
 {
+	RequestPath path = {.outer = compilation->path, .name = "x-fencing", .length = 9};
+
 	if (schema->ignore)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"x-fencing\": \"ignore\" in request_schema must belong to a property")));
-}
-
-static bool
-keyword_is(const JsonbValue *keyword, const char *name)
-{
-	return keyword->val.string.len == (int) strlen(name) &&
-		memcmp(keyword->val.string.val, name, keyword->val.string.len) == 0;
+				 errmsg("\"%s\" in request_schema cannot be \"ignore\"", fencing_path_text(&path)),
+				 errhint("Only a property can be left out.")));
 }
 
 static void
-refuse_definition(const JsonbValue *keyword, const char *expected)
+note_path(const Compilation *compilation, List **paths)
+{
+	if (compilation->explain)
+		*paths = lappend(*paths, fencing_path_text(compilation->path));
+}
+
+static char *
+join_paths(const List *paths)
+{
+	StringInfoData text;
+	ListCell   *lc;
+
+	initStringInfo(&text);
+	foreach(lc, paths)
+		appendStringInfo(&text, "%s%s", text.len == 0 ? "" : ", ", (char *) lfirst(lc));
+	return text.data;
+}
+
+/* "number" without "integer", which it includes */
+const char *
+fencing_kind_names(int kinds)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (size_t i = 0; i < lengthof(type_names); i++)
+	{
+		int			kind = type_names[i].kinds & ~KIND_INTEGER;
+
+		if (kind == 0 && (kinds & KIND_NUMBER) == 0)
+			kind = KIND_INTEGER;
+		if ((kinds & kind) != 0)
+			appendStringInfo(&text, "%s%s", text.len == 0 ? "" : ", ", type_names[i].name);
+	}
+	return text.data;
+}
+
+static bool
+is_object(const JsonbValue *value)
+{
+	return value->type == jbvBinary && JsonContainerIsObject(value->val.binary.data);
+}
+
+static bool
+is_array(const JsonbValue *value)
+{
+	return value->type == jbvBinary && JsonContainerIsArray(value->val.binary.data);
+}
+
+static bool
+string_is(const JsonbValue *string, const char *text)
+{
+	return string->val.string.len == (int) strlen(text) &&
+		memcmp(string->val.string.val, text, string->val.string.len) == 0;
+}
+
+static bool
+string_in(const JsonbValue *string, const char *const *texts, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+	{
+		if (string_is(string, texts[i]))
+			return true;
+	}
+	return false;
+}
+
+/* What stands there instead; a schema, unlike a request, is no secret. */
+static char *
+describe(const JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvNull:
+			return pstrdup("null");
+		case jbvBool:
+			return pstrdup(value->val.boolean ? "true" : "false");
+		case jbvString:
+			return psprintf("\"%s\"", fencing_clip(value->val.string.val, value->val.string.len));
+		case jbvNumeric:
+			return pstrdup(_("a number"));
+		default:
+			return pstrdup(is_object(value) ? _("an object") : _("an array"));
+	}
+}
+
+/* Raises 22023; the message takes the path of the keyword and what stands there. */
+static void
+refuse_keyword(const Compilation *compilation, const JsonbValue *value, const char *message)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s in request_schema must be %s",
-					pnstrdup(keyword->val.string.val, keyword->val.string.len), expected)));
+			 errmsg_internal(message, fencing_path_text(compilation->path), describe(value))));
 }
 
 RequestProperty *

@@ -76,20 +76,12 @@ static const char receipts_query[] =
  * go after its forget_after.  One operation after the other, the one with the
  * oldest record first: so an index has the records in order, and a batch costs
  * the same however many there are.
- *
- * The intervals are taken as seconds, as they may reach back to before time
- * began (-210866803200), and their months and days may each do so alone.
  */
-#define BEFORE(interval) \
-	"pg_catalog.to_timestamp(GREATEST((-210866803200)::pg_catalog.numeric," \
-	" EXTRACT(epoch FROM pg_catalog.clock_timestamp())" \
-	" OPERATOR(pg_catalog.-) EXTRACT(epoch FROM " interval "))::pg_catalog.float8)"
-
 static const char records_query[] =
 	"WITH operations AS MATERIALIZED ("
 	" SELECT o.operation,"
-	" LEAST($1, " BEFORE("o.retention") ") AS expired_before,"
-	" LEAST($1, " BEFORE("o.forget_after") ") AS ended_before"
+	" LEAST($1, fencing.before(o.retention)) AS expired_before,"
+	" LEAST($1, fencing.before(o.forget_after)) AS ended_before"
 	" FROM fencing.operations o"
 	" ORDER BY (SELECT pg_catalog.min(r.committed_at) FROM fencing.records r"
 	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation AND NOT r.purged)"
@@ -187,9 +179,11 @@ static const Purge purges[] = {
 };
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
+static TimestampTz time_before(int64 usecs);
 static int64 run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more);
 
 PG_FUNCTION_INFO_V1(fencing_purge);
+PG_FUNCTION_INFO_V1(fencing_before);
 PG_FUNCTION_INFO_V1(fencing_immutable);
 
 /* The trigger of the outbox lets a purge pass. */
@@ -204,7 +198,6 @@ fencing_purge(PG_FUNCTION_ARGS)
 {
 	const Purge *purge = arg_purge(fcinfo, 0);
 	int64		older_than = fencing_arg_retention(fcinfo, 1, "older_than");
-	TimestampTz now = GetCurrentTimestamp();
 	int			max_rows;
 	int64		purged;
 	bool		more;
@@ -225,9 +218,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
-	/* longer ago than time began means nothing is that old */
-	purged = run_purge(purge, older_than > now - MIN_TIMESTAMP ?
-					   MIN_TIMESTAMP : now - older_than, max_rows, &more);
+	purged = run_purge(purge, time_before(older_than), max_rows, &more);
 	values[0] = Int64GetDatum(purged);
 	values[1] = BoolGetDatum(more);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
@@ -250,6 +241,26 @@ arg_purge(FunctionCallInfo fcinfo, int argno)
 			 errmsg("unrecognized kind: \"%s\"", kind),
 			 errhint("Available values: receipts, records, events.")));
 	return NULL;				/* keep compiler quiet */
+}
+
+/*
+ * fencing.before(kept interval) → timestamptz
+ *
+ * The time before which things have been kept for long enough.
+ */
+Datum
+fencing_before(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(time_before(fencing_interval_usecs(PG_GETARG_INTERVAL_P(0))));
+}
+
+/* So long ago.  Longer ago than time began means nothing is that old. */
+static TimestampTz
+time_before(int64 usecs)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return usecs > now - MIN_TIMESTAMP ? MIN_TIMESTAMP : now - usecs;
 }
 
 static int64

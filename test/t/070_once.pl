@@ -193,6 +193,70 @@ foreach my $key (sort keys %ratio)
 is($worker->ask('ROLLBACK'), '', 'denials: rolled back');
 
 #
+# Why a call is denied: the client hears nothing, the log says enough to find it.
+# An ordinary no has no line, and what a function raises itself is not repeated.
+#
+$node->safe_psql('postgres', q{
+	CREATE ROLE app;
+	SELECT fencing_grant('app', 'client');
+	CREATE TABLE secret_list (who text);
+	CREATE FUNCTION why(what text) RETURNS text LANGUAGE plpgsql AS $f$
+	DECLARE
+		bodies jsonb := $j${"false": "RETURN false", "nil": "RETURN NULL", "table": "RETURN EXISTS (SELECT FROM public.secret_list)", "write": "DELETE FROM public.allowed; RETURN true",
+			"unqualified": "RETURN EXISTS (SELECT FROM listed)", "function": "RETURN listed(1)", "type": "RETURN auth ->> 0 = auth::listed::text", "temporary": "RETURN EXISTS (SELECT FROM listed)",
+			"own": "RAISE EXCEPTION USING errcode = '42501', message = auth::text", "dynamic": "EXECUTE format('SELECT 1 FROM %I', auth ->> 'token'); RETURN true",
+			"subfunction": "RETURN public.internal()", "execute": "RETURN true", "gone": "RETURN true", "strict": "RETURN true"}$j$;
+	BEGIN
+		EXECUTE format('CREATE FUNCTION public.%I(tenant_id text, operation text, request jsonb, auth jsonb) RETURNS boolean LANGUAGE plpgsql AS %L', 'why_' || what, 'BEGIN ' || (bodies ->> what) || '; END');
+		PERFORM fencing_define_operation('why ' || what, format('public.%I(text,text,jsonb,jsonb)', 'why_' || what)::regprocedure), fencing_define_request('why ' || what, 1, '{}');
+		RETURN what;
+	END $f$;
+	CREATE FUNCTION internal() RETURNS boolean LANGUAGE sql AS 'SELECT true';
+	REVOKE EXECUTE ON FUNCTION internal FROM PUBLIC;
+	SELECT why(w) FROM unnest('{false,nil,table,write,unqualified,function,type,temporary,own,dynamic,subfunction,execute,gone,strict}'::text[]) w;
+	REVOKE EXECUTE ON FUNCTION why_execute FROM PUBLIC;
+	DROP FUNCTION why_gone;
+	ALTER FUNCTION why_strict STRICT});
+foreach my $case (
+	[ 'false', undef, undef ],
+	[ 'false', 'null', 'its authorize function public.why_false returned false, and auth is null' ],
+	[ 'nil', undef, 'its authorize function public.why_nil returned null' ],
+	[ 'nil', 'null', 'its authorize function public.why_nil returned null, and auth is null' ],
+	[ 'strict', 'null', 'its authorize function public.why_strict is strict, and auth is null' ],
+	[ 'table', undef, 'its authorize function public.why_table raised an error with SQLSTATE 42501: permission denied for table secret_list' ],
+	[ 'subfunction', undef, 'its authorize function public.why_subfunction raised an error with SQLSTATE 42501: permission denied for function internal' ],
+	[ 'write', undef, 'its authorize function public.why_write raised an error with SQLSTATE 25006: cannot execute DELETE in a read-only transaction' ],
+	(map { [ $_, undef, "its authorize function public.why_$_ raised an error with SQLSTATE " . ($_ eq 'unqualified' ? '42P01' : $_ eq 'type' ? '42704' : '42883') . ': are all names in it qualified? It runs with search_path pg_catalog, pg_temp' ] } 'unqualified', 'function', 'type'),
+	[ 'temporary', undef, 'its authorize function public.why_temporary raised an error with SQLSTATE 42P01: authorize function reads temporary table "listed"' ],
+	[ 'own', undef, 'its authorize function public.why_own raised an error with SQLSTATE 42501' ],
+	[ 'dynamic', undef, 'its authorize function public.why_dynamic raised an error with SQLSTATE 42P01: are all names in it qualified? It runs with search_path pg_catalog, pg_temp' ],
+	[ 'execute', undef, 'role "app" has no EXECUTE on its authorize function public.why_execute' ],
+	[ 'gone', undef, 'its authorize function public.why_gone is not there or not the one it was' ])
+{
+	my ($what, $auth, $reason) = @$case;
+	my $name = "why: $what" . (defined $auth ? ', no auth' : '');
+	$offset = -s $node->logfile;
+	is( answer(
+			$node,
+			($what eq 'temporary' ? "CREATE TEMP TABLE listed AS SELECT 1;\nGRANT SELECT ON listed TO app;\n" : '')
+			. "SET ROLE app;\nSELECT outcome, error FROM fencing_once('t', 'why $what', 'k', '1', 'SELECT 1', "
+			  . ($auth // q{'{"token": "S3CR3T"}'}) . ')'),
+		'denied|',
+		$name);
+	my @reasons = map { /LOG:.*?(operation "why .*)/ ? $1 : () } split /\n/, substr(slurp_file($node->logfile), $offset);
+	is(join("\n", @reasons), defined $reason ? qq{operation "why $what" denied: $reason} : '', "$name: the log");
+
+	# the server itself names at DEBUG1 a relation that is not there
+	unlike(substr(slurp_file($node->logfile), $offset), qr/S3CR3T/, "$name: auth is not in it")
+	  if $what ne 'dynamic';
+}
+$node->safe_psql('postgres', q{
+	DELETE FROM fencing.request_schemas WHERE operation LIKE 'why %';
+	DELETE FROM fencing.operations WHERE operation LIKE 'why %';
+	SELECT fencing_ungrant('app', 'client');
+	DROP ROLE app});
+
+#
 # Killed in the middle of a call: the retry is a first call.
 #
 my $locker = open_session($node);
