@@ -3,6 +3,7 @@
 #   make && make install      build, and install where PG_CONFIG points
 #   make installcheck         test against a running server (PGHOST, PGPORT, ...)
 #   make test                 all suites on a private server; needs nothing installed
+#   make test SUITE=regress   one of them: regress, isolation or tap
 #   make stress MINUTES=30    the nemesis run, as long as you like
 #   make demo                 the story of two workers, on a private server
 
@@ -38,15 +39,22 @@ OBJS = \
 	src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 
+# Where this file is: elsewhere in a VPATH build (make -f /path/Makefile).
+source := $(or $(VPATH),$(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST)))))
+ifneq ($(abspath $(source)),$(CURDIR))
+VPATH := $(source)
+endif
+
 # The suites find the extension in their database.  Canonical form and digests
 # need UTF8, whatever the encoding of the server's templates is.
 ENCODING = UTF8
 load_extensions = --load-extension=pgcrypto --load-extension=fencing
-REGRESS = $(sort $(patsubst sql/%.sql,%,$(wildcard sql/*.sql)))
+REGRESS = $(sort $(patsubst $(source)/sql/%.sql,%,$(wildcard $(source)/sql/*.sql)))
 REGRESS_OPTS = $(load_extensions)
-ISOLATION = $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
-ISOLATION_OPTS = --inputdir=test/isolation $(load_extensions)
-PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
+ISOLATION = $(sort $(patsubst $(source)/test/isolation/specs/%.spec,%,$(wildcard $(source)/test/isolation/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=$(source)/test/isolation $(load_extensions)
+# the rule of PGXS goes to the source folder for these
+PROVE_TESTS = $(sort $(patsubst $(source)/%,%,$(wildcard $(source)/test/t/*.pl)))
 TAP_TESTS := $(if $(PROVE_TESTS),1)
 
 PG_CONFIG ?= pg_config
@@ -55,9 +63,15 @@ PG_CONFIG ?= pg_config
 own_build = test demo stress
 ifneq ($(filter-out $(own_build),$(or $(MAKECMDGOALS),all)),)
 
-PGXS := $(shell $(PG_CONFIG) --pgxs)
-ifeq ($(wildcard $(PGXS)),)
-$(error PostgreSQL's build files are not there: install the server's development package, or set PG_CONFIG)
+# Debian's client package brings pgxs.mk, so it is the headers that tell.
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+server_header := $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/postgres.h
+ifeq ($(and $(wildcard $(PGXS)),$(wildcard $(server_header))),)
+word_2_major = $(firstword $(subst ., ,$(word 2,$(1))))
+major := $(or $(call word_2_major,$(shell $(PG_CONFIG) --version 2>/dev/null)),$(patsubst /usr/lib/postgresql/%/bin/postgres,%,$(lastword $(wildcard /usr/lib/postgresql/*/bin/postgres))),NN)
+$(error The files to build against are missing ($(if $(PGXS),no $(server_header),there is no $(PG_CONFIG))).  Please install \
+postgresql-server-dev-$(major)$(if $(filter NN,$(major)), (NN: the major version of your server)), or name \
+the pg_config of a PostgreSQL that has them: make PG_CONFIG=...)
 endif
 
 # A server built with LLVM wants bitcode too, which only serves inlining by the
@@ -70,18 +84,25 @@ endif
 
 include $(PGXS)
 
-$(OBJS) $(OBJS:.o=.bc): src/fencing.h
+objects = $(OBJS) $(OBJS:.o=.bc)
+$(objects): src/fencing.h
+
+# A VPATH build begins in an empty folder.  With its whole name, since make
+# would find src itself by VPATH.
+$(objects): | $(CURDIR)/src
+$(CURDIR)/src:
+	mkdir -p '$@'
 
 endif
 
 .PHONY: $(own_build)
 
 test:
-	@test/run
+	@$(source)/test/run $(SUITE)
 
 demo:
-	@test/run demo
+	@$(source)/test/run demo
 
 MINUTES ?= 30
 stress:
-	@test/stress/run $(MINUTES)
+	@$(source)/test/stress/run $(MINUTES)

@@ -242,7 +242,7 @@ fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 			elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
 	}
 
-	Assert(tupdesc->natts <= lengthof(row));
+	Assert(tupdesc->natts <= (int) lengthof(row));
 	row[0] = fencing_outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
 	rownulls[0] = false;
 	memcpy(row + 1, values, (tupdesc->natts - 1) * sizeof(Datum));

@@ -8,6 +8,8 @@ set -euo pipefail
 
 # as long as the tests wait for anything
 export PGCTLTIMEOUT=180
+# settings that check more can make a server a hundred times slower
+[ -z "$FENCING_SERVER_SETTINGS" ] || export PGCTLTIMEOUT=1800 PGISOLATIONTIMEOUT=7200
 
 work=$FENCING_WORK
 src=$work/src
@@ -33,14 +35,16 @@ build()
 	local -a options=(PG_CPPFLAGS="-isystem $("$PG_CONFIG" --includedir-server)"
 		COPT="-Wall -Wextra -Wno-unused-parameter${WERROR:+ -Werror}")
 
-	echo "building with $("$PG_CONFIG" --version)"
+	printf 'building with %s ... ' "$("$PG_CONFIG" --version)"
 	cd "$src"
 	make PG_CONFIG="$PG_CONFIG" clean >/dev/null
 	if ! make -s -j2 PG_CONFIG="$PG_CONFIG" "${options[@]}" >"$log" 2>&1 ||
 		! make -s PG_CONFIG="$PG_CONFIG" "${options[@]}" DESTDIR="$pg" install >>"$log" 2>&1; then
+		echo failed
 		cat "$log"
 		die "the extension does not build"
 	fi
+	echo 'done'
 	grep -A 5 'warning:' "$log" || true
 }
 
@@ -51,7 +55,7 @@ copy_postgres()
 {
 	local folder
 
-	for folder in "$("$PG_CONFIG" --pkglibdir)" "$("$PG_CONFIG" --sharedir)"; do
+	for folder in "$("$PG_CONFIG" --pkglibdir)" "$("$PG_CONFIG" --sharedir)" "$("$PG_CONFIG" --includedir-server)"; do
 		mkdir -p "$pg$folder"
 		cp -asT "$folder" "$pg$folder"
 		# an extension that is installed already is not the one to test
@@ -75,6 +79,7 @@ start_server()
 		fsync = off
 		autovacuum = off
 		log_line_prefix = '%m [%p] %q%a '
+		$FENCING_SERVER_SETTINGS
 	EOT
 	pg_ctl -w -s -D "$work/data" -l "$work/server.log" start ||
 		{ cat "$work/server.log"; die "the server does not start"; }
@@ -171,6 +176,10 @@ run_tap()
 	local code=0 ok=0 bad=0 skip=0
 
 	[ $# -gt 0 ] || return 0
+	if [ -n "$FENCING_SERVER_SETTINGS" ]; then
+		echo "$FENCING_SERVER_SETTINGS" >"$work/settings.conf"
+		export TEMP_CONFIG=$work/settings.conf
+	fi
 	FENCING_COUNTS=$work/tap.counts \
 		installcheck PROVE="perl $src/test/lib/prove.pl" PROVE_TESTS="$*" || code=$?
 	[ ! -e "$work/tap.counts" ] || read -r ok bad skip <"$work/tap.counts"

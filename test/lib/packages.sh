@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 #
 # Which PostgreSQL to test with, and the packages that this needs.  Sourced by
-# test/run.
+# test/run and others.
 
 # The major version that this release of Debian ships.
 debian_major()
@@ -32,34 +32,92 @@ choose_pg_config()
 		return
 	fi
 	major=$(debian_major)
-	if [ -z "$major" ] && command -v apt-get >/dev/null; then
-		apt_get update >&2
+	if [ -z "$major" ] && can_install; then
+		step 'fetching the list of packages' apt_get update >&2
 		major=$(debian_major)
 	fi
 	[ -n "$major" ] || die "which PostgreSQL? set PG_CONFIG"
 	echo "/usr/lib/postgresql/$major/bin/pg_config"
 }
 
+# The major version of a PostgreSQL; of one that is not there yet, by its path.
+major_of()
+{
+	if [ -x "$1" ]; then
+		"$1" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/'
+	else
+		basename "$(dirname "$(dirname "$1")")"
+	fi
+}
+
+# The folder of its programs, likewise.
+bin_of()
+{
+	if [ -x "$1" ]; then
+		"$1" --bindir
+	else
+		dirname "$1"
+	fi
+}
+
+# One line if "make" alone would take another PostgreSQL.
+compare_with_path()
+{
+	local other ours theirs
+
+	other=$(command -v pg_config) || return 0
+	ours=$(major_of "$PG_CONFIG")
+	theirs=$(major_of "$other")
+	[ "$ours" = "$theirs" ] ||
+		echo "PostgreSQL $ours is taken, this system's; for the $theirs of $other set PG_CONFIG=$other"
+}
+
+# One line of progress; what the command prints is kept back, and shown if it
+# fails.
+step()
+(
+	log=$(mktemp)
+	trap 'end_step $? "$log"' EXIT
+	trap 'exit 1' HUP INT TERM
+	printf '%s ... ' "$1"
+	shift
+	"$@" >"$log" 2>&1
+)
+
+end_step()
+{
+	local code=$1 log=$2
+
+	if [ "$code" -eq 0 ]; then
+		echo 'done'
+	else
+		echo failed
+		cat "$log" >&2
+	fi
+	rm -f "$log"
+}
+
 # Packages for what is not there, one a line.  Looked up by what is used, not
-# by name, so that a PostgreSQL from elsewhere serves as well.
+# by name, so that a PostgreSQL from elsewhere serves as well.  Debian's client
+# package brings pgxs.mk without the headers.
 missing_packages()
 {
-	local major bin pgxs=
+	local major pgxs='' headers=''
 
-	major=$(basename "$(dirname "$(dirname "$PG_CONFIG")")")
-	bin=$(dirname "$PG_CONFIG")
+	major=$(major_of "$PG_CONFIG")
 	if [ -x "$PG_CONFIG" ]; then
-		major=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
-		bin=$("$PG_CONFIG" --bindir)
 		pgxs=$("$PG_CONFIG" --pgxs)
+		headers=$("$PG_CONFIG" --includedir-server)
 	fi
 	command -v make >/dev/null || echo make
 	command -v gcc >/dev/null || echo gcc
 	[ -e /usr/include/stdio.h ] || echo libc6-dev
 	command -v prove >/dev/null || echo perl
 	perl -MIPC::Run -e 1 2>/dev/null || echo libipc-run-perl
-	[ -x "$bin/postgres" ] || echo "postgresql-$major"
-	[ -e "$pgxs" ] || echo "postgresql-server-dev-$major"
+	[ -x "$(bin_of "$PG_CONFIG")/postgres" ] || echo "postgresql-$major"
+	if [ ! -e "$pgxs" ] || [ ! -e "$headers/postgres.h" ]; then
+		echo "postgresql-server-dev-$major"
+	fi
 }
 
 # Packages that single tests need, which skip without them.  pg_cron and wal2json
@@ -67,16 +125,34 @@ missing_packages()
 # way.
 useful_packages()
 {
-	local bin
+	local prefix
 
 	PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer
 	# the python3 of the package, wherever PATH begins
 	/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || echo python3-psycopg2
-	bin=$("$PG_CONFIG" --bindir)
-	if [[ $bin =~ ^/usr/lib/postgresql/([0-9]+)/bin$ ]]; then
-		[ -e "$("$PG_CONFIG" --pkglibdir)/pg_cron.so" ] || echo "postgresql-${BASH_REMATCH[1]}-cron"
-		[ -e "$("$PG_CONFIG" --pkglibdir)/wal2json.so" ] || echo "postgresql-${BASH_REMATCH[1]}-wal2json"
+	prefix=$(dirname "$(bin_of "$PG_CONFIG")")
+	if [[ $prefix =~ ^/usr/lib/postgresql/([0-9]+)$ ]]; then
+		[ -e "$prefix/lib/pg_cron.so" ] || echo "postgresql-${BASH_REMATCH[1]}-cron"
+		[ -e "$prefix/lib/wal2json.so" ] || echo "postgresql-${BASH_REMATCH[1]}-wal2json"
 	fi
+}
+
+have_package_list()
+{
+	[ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ]
+}
+
+# Those that this machine's sources are known to have; all of them, if it has no
+# list to look in.
+offered_packages()
+{
+	local package
+
+	while IFS= read -r package; do
+		if ! have_package_list || apt-cache show "$package" >/dev/null 2>&1; then
+			echo "$package"
+		fi
+	done
 }
 
 as_root()
@@ -142,44 +218,50 @@ lock_packages()
 	flock 9
 }
 
+# All at once, also those that only skipped tests need: who has to ask somebody
+# else asks once.
+ask_for_packages()
+{
+	local required useful
+
+	required=$(missing_packages | xargs)
+	if ! command -v apt-get >/dev/null; then
+		die "please install what these packages of Debian contain: $required"
+	fi
+	useful=$(useful_packages | offered_packages | xargs)
+	cat >&2 <<-EOT
+		test/run: packages are missing, and only root can install them.  This command gets all:
+
+		    apt-get update && apt-get install --no-install-recommends $required${useful:+ $useful}
+	EOT
+	[ -z "$useful" ] || printf '\n%s\n' "Some tests are skipped without these, all else works: $useful" >&2
+	exit 1
+}
+
 install_required()
 (
 	[ -n "$(missing_packages)" ] || exit 0
-	can_install || die "please install, or let root run this: $(missing_packages | xargs)"
+	can_install || ask_for_packages
 	lock_packages
 	mapfile -t packages < <(missing_packages)
 	[ ${#packages[@]} -gt 0 ] || exit 0
-	echo "installing ${packages[*]}"
-	if [[ " ${packages[*]} " == *" postgresql-"[0-9]* ]]; then
-		apt_install_server "${packages[@]}"
-	else
-		apt_install "${packages[@]}"
-	fi
+	install=apt_install
+	[[ " ${packages[*]} " != *" postgresql-"[0-9]* ]] || install=apt_install_server
+	step "installing ${packages[*]}" "$install" "${packages[@]}"
 )
 
 # Not every machine offers them, and nothing depends on them.  pgbouncer comes
 # with a service, which nobody asked for either.
 install_useful()
 (
-	packages=()
 	[ -n "$(useful_packages)" ] && can_install || exit 0
 	lock_packages
-	[ -n "$(find /var/lib/apt/lists -name '*Packages*' -print -quit)" ] || apt_get update
-	for package in $(useful_packages); do
-		if apt-cache show "$package" >/dev/null 2>&1; then
-			packages+=("$package")
-		fi
-	done
+	have_package_list || step 'fetching the list of packages' apt_get update
+	mapfile -t packages < <(useful_packages | offered_packages)
 	[ ${#packages[@]} -gt 0 ] || exit 0
-	echo "installing ${packages[*]}"
-	apt_install_server "${packages[@]}" || echo "not installed, some tests will be skipped: ${packages[*]}"
+	step "installing ${packages[*]}" apt_install_server "${packages[@]}" ||
+		echo "not installed, some tests will be skipped: ${packages[*]}"
 	if [[ " ${packages[*]} " == *" pgbouncer "* ]]; then
 		as_root update-rc.d pgbouncer disable >/dev/null 2>&1 || true
 	fi
 )
-
-install_missing()
-{
-	install_required
-	install_useful
-}
