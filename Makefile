@@ -14,7 +14,9 @@ OBJS = \
 	src/fencing.o \
 	src/args.o \
 	src/gate.o \
+	src/table.o \
 	src/store.o \
+	src/key_lock.o \
 	src/query.o \
 	src/statement.o \
 	src/canonical.o \

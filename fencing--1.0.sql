@@ -547,7 +547,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_emit(text, text, text, jsonb) IS
-'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000, 25006, 40P01, 55000';
+'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000 also for too many aggregates in one transaction, 25006, 40P01, 55000';
 
 CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
 RETURNS void

@@ -119,7 +119,6 @@ attempt(void *arg)
 	bool		committed;
 
 	commit->job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	gate->slot_key = commit->job_key;
 	gate->number = fencing_arg_token(fcinfo, 1, "token");
 	fencing_refuse_null(fcinfo, 2, "payload");
 	commit->payload = PG_GETARG_JSONB_P(2);
@@ -144,6 +143,9 @@ attempt(void *arg)
 	gate->digest = fencing_make_digest(commit->payload, FENCING_DIGEST_VERSION);
 
 	gate->fence_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);
+	gate->slot_rel = gate->fence_rel;
+	gate->slot_nkeys = 1;
+	gate->slot_keys[0] = PointerGetDatum(commit->job_key);
 	commit->receipts = fencing_open(FENCING_RECEIPTS, RowExclusiveLock);
 	fencing_gate(gate);
 	committed = gate->outcome == FENCING_COMMITTED;

@@ -291,21 +291,20 @@ static void
 write_down(void)
 {
 	Relation	rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
-	text	   *lockname = cstring_to_text("");	/* no job has this key */
+	Datum		key[3];
 	Snapshot	snapshot;
 	Identity	identity;
 
-	if (fencing_key_lock(lockname, false))
+	identity_key(key);
+	if (fencing_lock_absent(rel, 3, key, false))
 	{
-		/* held until the row is locked, as store.c wants */
 		snapshot = fencing_fresh_snapshot();
 		look(rel, snapshot, &identity);
 		if (identity.own == NULL ||
 			((!IsolationUsesXactSnapshot() || fencing_visible_to_transaction(rel, identity.own)) &&
 			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
 			write_row(rel, &identity, current_tli, current_epoch, identity.own_floor);
-		else
-			fencing_key_unlock(lockname);
+		fencing_unlock_absent(rel, 3, key);
 		UnregisterSnapshot(snapshot);
 	}
 	table_close(rel, NoLock);
@@ -357,6 +356,7 @@ void
 fencing_raise_floor(int64 token)
 {
 	RaiseFloor	raise = {0};
+	Datum		key[3];
 	bool		done = false;
 
 	raise.rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
@@ -370,12 +370,14 @@ fencing_raise_floor(int64 token)
 		if (raise.identity.own == NULL)
 		{
 			/* serializes those who insert it */
-			(void) fencing_key_lock(cstring_to_text(""), true);
+			identity_key(key);
+			(void) fencing_lock_absent(raise.rel, 3, key, true);
 			UnregisterSnapshot(snapshot);
 			snapshot = fencing_fresh_snapshot();
 			look(raise.rel, snapshot, &raise.identity);
 			if (raise.identity.own == NULL)
 				done = raise_floor(&raise);
+			fencing_unlock_absent(raise.rel, 3, key);
 		}
 		else
 			done = raise.identity.own_floor >= token ||

@@ -142,21 +142,23 @@ advance_locked(void *arg)
 static void
 advance_new(FencingJob *job)
 {
+	Datum		key = PointerGetDatum(job->job_key);
 	Snapshot	snapshot;
 
-	(void) fencing_key_lock(job->job_key, true);
+	(void) fencing_lock_absent(job->fences, 1, &key, true);
 	snapshot = fencing_fresh_snapshot();
 	fencing_look_job(job, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (job->fence.found)
 	{
-		fencing_key_unlock(job->job_key);
+		fencing_unlock_absent(job->fences, 1, &key);
 		job->moved = true;
 		return;
 	}
 	fencing_require_absent(job);
 	job->outcome = FENCING_ADVANCED;
 	fencing_write_fence(job, job->token, true);
+	fencing_unlock_absent(job->fences, 1, &key);
 }
 
 /*
@@ -174,8 +176,12 @@ fencing_forget(PG_FUNCTION_ARGS)
 	key = PointerGetDatum(job.job_key);
 
 	fencing_begin_job(&job, "fencing_forget()");
-	if (fencing_commit_in_progress(job.job_key) || !fencing_key_lock(job.job_key, false))
+	if (fencing_commit_in_progress(job.job_key) ||
+		!fencing_lock_absent(job.fences, 1, &key, false))
 		job_busy(&job);
+
+	/* nobody makes the row while it is seen, and who does not see it, sees the floor */
+	fencing_unlock_absent(job.fences, 1, &key);
 
 	snapshot = fencing_fresh_snapshot();
 	fencing_look_job(&job, snapshot);

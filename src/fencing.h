@@ -3,7 +3,7 @@
  * fencing.h
  *	  The one internal header: types and prototypes, grouped by file.
  *
- * Locks, one order for all: key lock, fence row, lease row, floor row; several
+ * Locks, one order for all: key lock (key_lock.c), fence row, lease row, floor row; several
  * jobs in one transaction sorted by key.  Tables are opened with
  * RowExclusiveLock; a call that wrote nothing gives that back at once.
  *
@@ -124,7 +124,7 @@ extern Datum fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 							const Datum *values, const bool *nulls);
 
 /*
- * store.c: the state tables, by the table access method
+ * table.c: which state tables there are, and that they are what was made
  */
 typedef enum FencingTable
 {
@@ -132,11 +132,14 @@ typedef enum FencingTable
 	FENCING_FENCES,
 	FENCING_LEASES,
 	FENCING_RECEIPTS,
+	FENCING_REVOCATIONS,
 	FENCING_GRANTS,
 	FENCING_OPERATIONS,
 	FENCING_REQUEST_SCHEMAS,
 	FENCING_RECORDS,
 	FENCING_OUTBOX,
+	FENCING_OUTBOX_CONSUMERS,
+	FENCING_OUTBOX_ACKS,
 	FENCING_DOCUMENTS,
 	FENCING_REVISIONS,
 	FENCING_TARGETS
@@ -256,6 +259,14 @@ typedef enum FencingTable
 #define Anum_grants_access			2
 #define Natts_grants				2
 
+extern Oid	fencing_table_oid(FencingTable table);
+extern Relation fencing_open(FencingTable table, LOCKMODE lockmode);
+extern void fencing_verify_plan(SPIPlanPtr plan);
+extern int	fencing_ncolumns(Relation rel);
+
+/*
+ * store.c: the state tables, by the table access method
+ */
 typedef enum FencingLock
 {
 	FENCING_LOCKED,				/* this row version is locked, nothing moved */
@@ -265,12 +276,11 @@ typedef enum FencingLock
 
 typedef bool (*FencingWork) (void *arg);
 
-extern Oid	fencing_table_oid(FencingTable table);
-extern Relation fencing_open(FencingTable table, LOCKMODE lockmode);
 extern Snapshot fencing_fresh_snapshot(void);
 extern HeapTuple fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern List *fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern TransactionId fencing_find_maker(Relation rel, int nkeys, const Datum *keys);
 extern List *fencing_scan_all(Relation rel, Snapshot snapshot);
 extern Datum fencing_get(Relation rel, HeapTuple tuple, int attnum);
 extern bool fencing_visible_to_transaction(Relation rel, HeapTuple tuple);
@@ -280,13 +290,19 @@ extern FencingLock fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolic
 extern bool fencing_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot,
 								  bool expect_write, FencingWork work, void *arg);
 extern bool fencing_subtransaction(FencingWork work, void *arg, ErrorData **error);
-extern bool fencing_key_lock(const text *key, bool wait);
-extern void fencing_key_unlock(const text *key);
+extern void fencing_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 extern void fencing_insert(Relation rel, const Datum *values, const bool *nulls);
 extern void fencing_update(Relation rel, HeapTuple old, const Datum *values,
 						   const bool *nulls);
 extern void fencing_delete(Relation rel, HeapTuple tuple);
 extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+
+/*
+ * key_lock.c: locks on rows that are not there yet, and on aggregates
+ */
+extern bool fencing_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait);
+extern void fencing_unlock_absent(Relation rel, int nkeys, const Datum *keys);
+extern void fencing_lock_aggregate(const text *type, const text *id);
 
 /*
  * query.c: queries of ours, as the owner of the state tables
@@ -410,7 +426,9 @@ struct Gate
 	int64		number;
 	const FencingStatement *statement;	/* NULL: the gate alone */
 	Relation	fence_rel;		/* of a kind with fences */
-	text	   *slot_key;		/* names the key lock of the scope */
+	Relation	slot_rel;		/* the row of the scope, to be made if it is absent */
+	int			slot_nkeys;
+	Datum		slot_keys[3];	/* its primary key */
 	bool		no_wait;		/* a busy slot is FENCING_HELD */
 
 	/* the answer */

@@ -51,6 +51,8 @@ static bool judge(Gate *gate);
 static FencingOutcome judge_receipt(Gate *gate);
 static void check_transaction_snapshot(Gate *gate);
 static void accept(Gate *gate);
+static bool lock_slot(const Gate *gate, bool wait);
+static void unlock_slot(const Gate *gate);
 static void add_context(void *arg);
 
 /* innermost first; its statement is running */
@@ -220,9 +222,9 @@ decide(Gate *gate)
 			decided = true;
 		else
 		{
-			/* whoever is making the row has the key lock; he may have prepared */
-			(void) fencing_key_lock(gate->slot_key, true);
-			fencing_key_unlock(gate->slot_key);
+			/* somebody may be making the row, or have prepared it */
+			(void) lock_slot(gate, true);
+			unlock_slot(gate);
 			row_waited_for = true;
 		}
 		UnregisterSnapshot(snapshot);
@@ -250,9 +252,9 @@ decide_again(void *arg)
 
 /*
  * The same for a kind without fences, of which each number is a slot that is
- * taken once.  The lock is the one on the slot's key.  Whoever had to wait for
- * it looks again from his beginning: FENCING_AGAIN.  With no_wait he is told
- * FENCING_HELD instead.
+ * taken once.  The lock is the one for making the slot's row.  Whoever had to
+ * wait for it looks again from his beginning: FENCING_AGAIN.  With no_wait he is
+ * told FENCING_HELD instead.
  */
 static void
 decide_slot(Gate *gate)
@@ -272,22 +274,22 @@ decide_slot(Gate *gate)
 		gate->outcome = FENCING_AGAIN;
 		if (gate->again)
 			return;
-		if (!fencing_key_lock(gate->slot_key, false))
+		if (!lock_slot(gate, false))
 		{
 			if (gate->no_wait)
 			{
 				gate->outcome = FENCING_HELD;
 				return;
 			}
-			(void) fencing_key_lock(gate->slot_key, true);
-			fencing_key_unlock(gate->slot_key);
+			(void) lock_slot(gate, true);
+			unlock_slot(gate);
 			return;
 		}
 		snapshot = fencing_fresh_snapshot();
 		gate->kind->find_receipt(gate, snapshot);
 		UnregisterSnapshot(snapshot);
 		if (gate->receipt.found)
-			fencing_key_unlock(gate->slot_key);
+			unlock_slot(gate);
 	}
 
 	if (gate->receipt.found)
@@ -332,7 +334,7 @@ judge(Gate *gate)
 	/*
 	 * A number of a former epoch is over, but one that was prepared for
 	 * two-phase commit before the epoch ended may still become committed.  Its
-	 * transaction has the fence, or, if it has made the job, the key lock.
+	 * transaction has the fence, or is just making the job.
 	 */
 	former_epoch = gate->kind->tokens && gate->number <= gate->epoch_start &&
 		!(fence->found && fence->external);
@@ -461,6 +463,20 @@ accept(Gate *gate)
 		PG_END_TRY();
 	}
 	gate->kind->keep_receipt(gate);
+	if (gate->kind->find_fence == NULL)
+		unlock_slot(gate);
+}
+
+static bool
+lock_slot(const Gate *gate, bool wait)
+{
+	return fencing_lock_absent(gate->slot_rel, gate->slot_nkeys, gate->slot_keys, wait);
+}
+
+static void
+unlock_slot(const Gate *gate)
+{
+	fencing_unlock_absent(gate->slot_rel, gate->slot_nkeys, gate->slot_keys);
 }
 
 static void

@@ -289,9 +289,10 @@ answer_busy(FencingJob *job)
 static void
 acquire_new(FencingJob *job)
 {
+	Datum		key = PointerGetDatum(job->job_key);
 	Snapshot	snapshot;
 
-	if (!fencing_key_lock(job->job_key, false))
+	if (!fencing_lock_absent(job->fences, 1, &key, false))
 	{
 		answer_busy(job);
 		return;
@@ -302,7 +303,7 @@ acquire_new(FencingJob *job)
 	UnregisterSnapshot(snapshot);
 	if (job->fence.found)
 	{
-		fencing_key_unlock(job->job_key);
+		fencing_unlock_absent(job->fences, 1, &key);
 		job->moved = true;
 		return;
 	}
@@ -310,6 +311,7 @@ acquire_new(FencingJob *job)
 	fencing_require_absent(job);
 	job->outcome = FENCING_ACQUIRED;
 	fencing_write_fence(job, fencing_next_token(0, false), false);
+	fencing_unlock_absent(job->fences, 1, &key);
 	write_lease(job, job->new_token, GetCurrentTimestamp() + job->ttl);
 }
 

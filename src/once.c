@@ -80,7 +80,6 @@ static bytea *hash_by_record(OnceGate *once);
 static bytea *hash_by_current(OnceGate *once);
 static void keep_record(Gate *gate);
 static char *describe_once(const Gate *gate);
-static text *make_slot_key(const OnceGate *once);
 static void add_claim(const OnceGate *once);
 static void claim_xact_callback(XactEvent event, void *arg);
 static void claim_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
@@ -194,9 +193,13 @@ attempt(void *arg)
 		return false;
 	}
 
-	gate->slot_key = make_slot_key(once);
 	once->schemas = NULL;
 	once->records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	gate->slot_rel = once->records;
+	gate->slot_nkeys = 3;
+	gate->slot_keys[0] = PointerGetDatum(once->tenant_id);
+	gate->slot_keys[1] = PointerGetDatum(once->operation);
+	gate->slot_keys[2] = PointerGetDatum(once->key);
 	fencing_gate(gate);
 	committed = gate->outcome == FENCING_COMMITTED;
 	table_close(once->records, committed ? NoLock : RowExclusiveLock);
@@ -430,23 +433,6 @@ describe_once(const Gate *gate)
 					text_to_cstring(once->tenant_id));
 }
 
-/* Each part with its length, so that no two slots have one key. */
-static text *
-make_slot_key(const OnceGate *once)
-{
-	const text *parts[] = {once->tenant_id, once->operation, once->key};
-	StringInfoData buffer;
-
-	initStringInfo(&buffer);
-	appendStringInfoString(&buffer, "once");
-	for (size_t i = 0; i < lengthof(parts); i++)
-	{
-		appendStringInfo(&buffer, "/%d/", (int) VARSIZE_ANY_EXHDR(parts[i]));
-		appendBinaryStringInfo(&buffer, VARDATA_ANY(parts[i]), VARSIZE_ANY_EXHDR(parts[i]));
-	}
-	return cstring_to_text_with_len(buffer.data, buffer.len);
-}
-
 /*
  * fencing_once_respond(tenant_id text, operation text, key text, result jsonb) → void
  */
@@ -474,7 +460,7 @@ fencing_once_respond(PG_FUNCTION_ARGS)
 						text_to_cstring(key), text_to_cstring(operation)),
 				 errhint("Call fencing_once() without a statement first.")));
 
-	heap_deform_tuple(row, RelationGetDescr(records), values, nulls);
+	fencing_read_row(records, row, values, nulls);
 	values[Anum_records_result - 1] = PG_GETARG_DATUM(3);
 	nulls[Anum_records_result - 1] = false;
 	values[Anum_records_responded - 1] = BoolGetDatum(true);

@@ -203,7 +203,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	row = fencing_find(schemas, 2, key, snapshot);
 	if (row == NULL)
 		fencing_unknown_version(name, hash_version);
-	heap_deform_tuple(row, RelationGetDescr(schemas), values, nulls);
+	fencing_read_row(schemas, row, values, nulls);
 	if (!FullTransactionIdIsValid(DatumGetFullTransactionId(values[Anum_request_schemas_retired_by - 1])))
 	{
 		fencing_require_visible(schemas, row);

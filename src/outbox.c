@@ -17,7 +17,7 @@
  * A consumer is a job; its relays take turns by its lease, and what they
  * acknowledge is fenced by its token.
  *
- * Locks: emit: the aggregate's key lock, waiting.  ack, park: the fence of the
+ * Locks: emit: the aggregate's lock, waiting.  ack, park: the fence of the
  * consumer, then its row in fencing.outbox_consumers, waiting.  read: none.
  *
  * Copyright (c) 2026, the fencing authors
@@ -61,7 +61,6 @@ typedef struct AckCounts
 	int64		up_to_last;		/* pending up to the last id of each aggregate */
 } AckCounts;
 
-static text *make_aggregate_key(const text *type, const text *id);
 static void begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function);
 static void count_for_ack(RelayCall *call, AckCounts *counts);
 static void count_afresh(const char *query, Oid *argtypes, Datum *args, int nargs,
@@ -98,10 +97,14 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 	fencing_refuse_null(fcinfo, 3, "payload");
 	PreventCommandIfReadOnly("fencing_outbox_emit()");
 	PreventCommandIfParallelMode("fencing_outbox_emit()");
+	fencing_lock_aggregate(aggregate_type, aggregate_id);
 	PG_RETURN_UUID_P(fencing_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
 }
 
-/* Writes an event in this transaction and returns its id. */
+/*
+ * Writes an event in this transaction and returns its id.  The caller has locked
+ * the aggregate, or the one thing that it is about, to the transaction's end.
+ */
 pg_uuid_t *
 fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload)
 {
@@ -113,7 +116,6 @@ fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payloa
 	pg_uuid_t  *id = fencing_new_uuid();
 	Datum		args[lengthof(argtypes)];
 
-	(void) fencing_key_lock(make_aggregate_key(aggregate_type, aggregate_id), true);
 	(void) fencing_enter_epoch();
 
 	/* before the number is drawn: see above */
@@ -132,14 +134,6 @@ fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payloa
 	if (fencing_outbox_notify)
 		Async_Notify(CHANNEL, "");
 	return id;
-}
-
-/* Both with their lengths, so that no two aggregates have one key. */
-static text *
-make_aggregate_key(const text *type, const text *id)
-{
-	return cstring_to_text(psprintf("outbox/%d/%s/%s", (int) VARSIZE_ANY_EXHDR(type),
-									text_to_cstring(type), text_to_cstring(id)));
 }
 
 /* A random UUID (RFC 4122, version 4). */

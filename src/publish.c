@@ -17,7 +17,7 @@
  * Each version is an event of the outbox, in the same transaction.
  *
  * Locks: the row in fencing.documents, or for version 1 the key lock of the
- * document; then the key lock of the event's aggregate.
+ * document; it stands for the event's aggregate too.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -231,12 +231,14 @@ run_publish(PublishGate *publish)
 	if (gate->number < PG_INT64_MAX)
 		gate->number++;
 	gate->kind = publish->expected_version == 0 ? &create_kind : &publish_kind;
-	gate->slot_key = cstring_to_text(psprintf("document/%s", text_to_cstring(publish->document_id)));
 
 	/* before any lock, because it may take long */
 	gate->digest = fencing_make_digest(publish->content, FENCING_DIGEST_VERSION);
 
 	gate->fence_rel = fencing_open(FENCING_DOCUMENTS, RowExclusiveLock);
+	gate->slot_rel = gate->fence_rel;
+	gate->slot_nkeys = 1;
+	gate->slot_keys[0] = PointerGetDatum(publish->document_id);
 	publish->revisions = fencing_open(FENCING_REVISIONS, RowExclusiveLock);
 	do
 	{

@@ -160,11 +160,12 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	saved_settings = NewGUCNestLevel();
 	kept = get_query(query, nargs, argtypes);
 	use_own_settings(kept);
+	fencing_verify_plan(kept->plan);
 	if (snapshot == NULL)
 		result = SPI_execute_plan(kept->plan, args, nulls, false, 0);
 	else
 		result = SPI_execute_snapshot(kept->plan, args, nulls, snapshot, InvalidSnapshot,
-									  false, false, 0);
+									  false, true, 0);
 	AtEOXact_GUC(false, saved_settings);
 	SetUserIdAndSecContext(saved_user, saved_context);
 

@@ -7,7 +7,8 @@
  * keys, without planner or executor: a probe costs about a microsecond, no
  * plan can be pinned to a sequential scan, and no name is ever resolved
  * through search_path.  The tables carry no triggers and no constraints but
- * NOT NULL and the primary key, so nothing is passed over.
+ * NOT NULL and the primary key, which table.c makes sure of, so nothing is
+ * passed over.
  *
  * Rows are searched with SnapshotAny and judged one by one against an MVCC
  * snapshot.  An index scan with the MVCC snapshot itself would, under
@@ -36,12 +37,11 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
+#include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
-#include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -49,12 +49,6 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-
-/*
- * Fourth field of our advisory lock tags.  pg_advisory_lock() and its kin use
- * 1 and 2, so no application lock can collide with a key lock.
- */
-#define KEY_LOCK_CLASS		0xFE
 
 typedef struct StoreScan
 {
@@ -81,74 +75,9 @@ static void scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *ke
 					   Snapshot snapshot, Snapshot scan_snapshot);
 static bool scan_next(StoreScan *scan);
 static void scan_end(StoreScan *scan);
-static void forget_table_oids(Datum arg, int cacheid, uint32 hashvalue);
 static bool wait_and_work(void *arg);
 static bool had_locker(HeapTuple tuple, Snapshot snapshot);
-static void key_lock_tag(LOCKTAG *tag, const text *key);
-static CatalogIndexState open_indexes(Relation rel);
-
-static const char *const table_names[FENCING_NTABLES] = {
-	[FENCING_FLOOR] = "floor",
-	[FENCING_FENCES] = "fences",
-	[FENCING_LEASES] = "leases",
-	[FENCING_RECEIPTS] = "receipts",
-	[FENCING_GRANTS] = "grants",
-	[FENCING_OPERATIONS] = "operations",
-	[FENCING_REQUEST_SCHEMAS] = "request_schemas",
-	[FENCING_RECORDS] = "records",
-	[FENCING_OUTBOX] = "outbox",
-	[FENCING_DOCUMENTS] = "documents",
-	[FENCING_REVISIONS] = "revisions",
-	[FENCING_TARGETS] = "targets"
-};
-
-/*
- * Valid until a schema is made or dropped: the tables go only with theirs.  An
- * OID is kept only if that did not happen while it was looked up.
- */
-static Oid	table_oids[FENCING_NTABLES];
-static uint64 schema_changes = 0;
-
-/* The OID of a state table. */
-Oid
-fencing_table_oid(FencingTable table)
-{
-	static bool registered = false;
-	uint64		as_of = schema_changes;
-	Oid			oid;
-
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_table_oids, (Datum) 0);
-		registered = true;
-	}
-	if (OidIsValid(table_oids[table]))
-		return table_oids[table];
-
-	oid = get_relname_relid(table_names[table], get_namespace_oid("fencing", false));
-	if (!OidIsValid(oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation \"fencing.%s\" does not exist", table_names[table]),
-				 errhint("Create the extension fencing again.")));
-	if (schema_changes == as_of)
-		table_oids[table] = oid;
-	return oid;
-}
-
-static void
-forget_table_oids(Datum arg, int cacheid, uint32 hashvalue)
-{
-	schema_changes++;
-	memset(table_oids, 0, sizeof(table_oids));
-}
-
-/* Opens a state table; close it with NoLock if something was written. */
-Relation
-fencing_open(FencingTable table, LOCKMODE lockmode)
-{
-	return table_open(fencing_table_oid(table), lockmode);
-}
+static HeapTuple form_tuple(Relation rel, const Datum *values, const bool *nulls);
 
 /*
  * A registered snapshot of what is committed now, at every isolation level.
@@ -202,6 +131,27 @@ fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 		rows = lappend(rows, ExecCopySlotHeapTuple(scan.slot));
 	scan_end(&scan);
 	return rows;
+}
+
+/*
+ * The transaction that has made the row with this primary key and has not ended;
+ * invalid if there is none but our own.
+ */
+TransactionId
+fencing_find_maker(Relation rel, int nkeys, const Datum *keys)
+{
+	StoreScan	scan;
+	SnapshotData dirty;
+	TransactionId maker = InvalidTransactionId;
+
+	/* it says of each row that it returns whose end it depends on */
+	InitDirtySnapshot(dirty);
+	scan_begin(&scan, rel, nkeys, keys, &dirty, &dirty);
+	while (!TransactionIdIsValid(maker) &&
+		   index_getnext_slot(scan.scan, ForwardScanDirection, scan.slot))
+		maker = dirty.xmin;
+	scan_end(&scan);
+	return maker;
 }
 
 /* All rows of a small table that the snapshot sees, copied. */
@@ -475,48 +425,12 @@ fencing_subtransaction(FencingWork work, void *arg, ErrorData **error)
 	return keep;
 }
 
-/*
- * The lock on a key that has no row, or whose row is about to go, until the
- * end of the transaction.  It is an advisory lock of a class of its own on a
- * 64-bit hash of the key: two keys of one hash only wait for each other.
- * Returns whether it was got, always true with wait.
- */
-bool
-fencing_key_lock(const text *key, bool wait)
-{
-	LOCKTAG		tag;
-
-	key_lock_tag(&tag, key);
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
-}
-
-/* Gives it back; only if nothing was written under it. */
-void
-fencing_key_unlock(const text *key)
-{
-	LOCKTAG		tag;
-
-	key_lock_tag(&tag, key);
-	LockRelease(&tag, ExclusiveLock, false);
-}
-
-static void
-key_lock_tag(LOCKTAG *tag, const text *key)
-{
-	uint64		hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(key),
-										   VARSIZE_ANY_EXHDR(key), 0);
-
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
-						 KEY_LOCK_CLASS);
-}
-
 /* Inserts a row; later commands of the transaction see it. */
 void
 fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 {
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values),
-										unconstify(bool *, nulls));
-	CatalogIndexState indexes = open_indexes(rel);
+	HeapTuple	tuple = form_tuple(rel, values, nulls);
+	CatalogIndexState indexes = CatalogOpenIndexes(rel);
 
 	CatalogTupleInsertWithInfo(rel, tuple, indexes);
 	CatalogCloseIndexes(indexes);
@@ -526,15 +440,15 @@ fencing_insert(Relation rel, const Datum *values, const bool *nulls)
 
 /*
  * Writes a row anew.  The caller has locked this version, so it is the latest
- * one.
+ * one.  What a publication could not replicate is refused, as by any UPDATE.
  */
 void
 fencing_update(Relation rel, HeapTuple old, const Datum *values, const bool *nulls)
 {
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), unconstify(Datum *, values),
-										unconstify(bool *, nulls));
-	CatalogIndexState indexes = open_indexes(rel);
+	HeapTuple	tuple = form_tuple(rel, values, nulls);
+	CatalogIndexState indexes = CatalogOpenIndexes(rel);
 
+	CheckCmdReplicaIdentity(rel, CMD_UPDATE);
 	CatalogTupleUpdateWithInfo(rel, &old->t_self, tuple, indexes);
 	CatalogCloseIndexes(indexes);
 	heap_freetuple(tuple);
@@ -542,35 +456,38 @@ fencing_update(Relation rel, HeapTuple old, const Datum *values, const bool *nul
 }
 
 /*
- * What writes catalogs knows plain indexes only: of one that an administrator
- * has added it would compute nonsense, or crash.
+ * Columns that an administrator has added and dropped again stay in the table's
+ * descriptor, after those that values and nulls have.
  */
-static CatalogIndexState
-open_indexes(Relation rel)
+static HeapTuple
+form_tuple(Relation rel, const Datum *values, const bool *nulls)
 {
-	CatalogIndexState indexes = CatalogOpenIndexes(rel);
+	int			natts = RelationGetNumberOfAttributes(rel);
+	int			ncolumns = fencing_ncolumns(rel);
+	Datum	   *all = (Datum *) palloc0(natts * sizeof(Datum));
+	bool	   *all_nulls = (bool *) palloc(natts * sizeof(bool));
 
-	for (int i = 0; i < indexes->ri_NumIndices; i++)
-	{
-		IndexInfo  *info = indexes->ri_IndexRelationInfo[i];
+	memset(all_nulls, true, natts * sizeof(bool));
+	memcpy(all, values, ncolumns * sizeof(Datum));
+	memcpy(all_nulls, nulls, ncolumns * sizeof(bool));
+	return heap_form_tuple(RelationGetDescr(rel), all, all_nulls);
+}
 
-		if (info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
-			info->ii_ExclusionOps != NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("index \"%s\" on table \"%s\" is not supported",
-							RelationGetRelationName(indexes->ri_IndexRelationDescs[i]),
-							RelationGetRelationName(rel)),
-					 errdetail("Tables of the extension can only have indexes on plain columns."),
-					 errhint("Drop the index.")));
-	}
-	return indexes;
+/* Reads all columns that the extension knows; they point into the tuple. */
+void
+fencing_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
+{
+	int			ncolumns = fencing_ncolumns(rel);
+
+	for (int i = 0; i < ncolumns; i++)
+		values[i] = heap_getattr(tuple, i + 1, RelationGetDescr(rel), &nulls[i]);
 }
 
 /* Deletes a row that the caller has locked. */
 void
 fencing_delete(Relation rel, HeapTuple tuple)
 {
+	CheckCmdReplicaIdentity(rel, CMD_DELETE);
 	CatalogTupleDelete(rel, &tuple->t_self);
 	CommandCounterIncrement();
 }
@@ -581,6 +498,7 @@ fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot
 {
 	StoreScan	scan;
 
+	CheckCmdReplicaIdentity(rel, CMD_DELETE);
 	scan_begin(&scan, rel, nkeys, keys, snapshot, SnapshotAny);
 	while (scan_next(&scan))
 	{

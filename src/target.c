@@ -102,7 +102,7 @@ fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
 	if (!target->found)
 		return;
 
-	heap_deform_tuple(tuple, RelationGetDescr(targets), target->values, target->nulls);
+	fencing_read_row(targets, tuple, target->values, target->nulls);
 	target->desired = target->nulls[Anum_targets_desired - 1] ? 0 :
 		DatumGetInt64(target->values[Anum_targets_desired - 1]);
 	target->applied = DatumGetInt64(target->values[Anum_targets_applied - 1]);
@@ -250,16 +250,16 @@ static void
 desire_new(TargetCall *call)
 {
 	FencingTarget *target = &call->target;
-	text	   *job_key = fencing_target_job_key(target);
+	Datum		key[2] = {PointerGetDatum(target->document_id), PointerGetDatum(target->target_id)};
 	Snapshot	snapshot;
 
-	(void) fencing_key_lock(job_key, true);
+	(void) fencing_lock_absent(call->targets, 2, key, true);
 	snapshot = fencing_fresh_snapshot();
 	fencing_find_target(call->targets, target, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (target->found)
 	{
-		fencing_key_unlock(job_key);
+		fencing_unlock_absent(call->targets, 2, key);
 		return;
 	}
 
@@ -279,6 +279,7 @@ desire_new(TargetCall *call)
 	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
 	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
 	fencing_insert(call->targets, target->values, target->nulls);
+	fencing_unlock_absent(call->targets, 2, key);
 	ForceSyncCommit();
 	call->wrote = true;
 }

@@ -120,9 +120,9 @@ missing_packages()
 	fi
 }
 
-# Packages that single tests need, which skip without them.  pg_cron and wal2json
-# are for one major, so that only a server of Debian's layout can get them this
-# way.
+# Packages that single tests need, which skip without them.  pg_cron, wal2json and
+# pg_repack are for one major, so that only a server of Debian's layout can get
+# them this way.
 useful_packages()
 {
 	local prefix
@@ -134,6 +134,7 @@ useful_packages()
 	if [[ $prefix =~ ^/usr/lib/postgresql/([0-9]+)$ ]]; then
 		[ -e "$prefix/lib/pg_cron.so" ] || echo "postgresql-${BASH_REMATCH[1]}-cron"
 		[ -e "$prefix/lib/wal2json.so" ] || echo "postgresql-${BASH_REMATCH[1]}-wal2json"
+		[ -x "$prefix/bin/pg_repack" ] || echo "postgresql-${BASH_REMATCH[1]}-repack"
 	fi
 }
 

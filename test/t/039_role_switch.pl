@@ -249,8 +249,8 @@ is($app->ask("COMMIT;\n$who"), 'app|app|none', 'a cast: unchanged');
 $node->safe_psql('postgres', q{
 CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN RAISE EXCEPTION 'as %', current_user USING ERRCODE = 'TE001'; END$$;
-CREATE TRIGGER break BEFORE INSERT ON fencing.revocations FOR EACH ROW EXECUTE FUNCTION break();
-CREATE TRIGGER break BEFORE DELETE ON fencing.receipts FOR EACH ROW EXECUTE FUNCTION break();
+CREATE TRIGGER break BEFORE INSERT ON fencing.revocations FOR EACH STATEMENT EXECUTE FUNCTION break();
+CREATE TRIGGER break BEFORE DELETE ON fencing.receipts FOR EACH STATEMENT EXECUTE FUNCTION break();
 SELECT fencing_advance('external', 1);
 SELECT fencing_commit('external', 1, '{}', 'SELECT 1');
 SELECT fencing_advance('external', 2)});
