@@ -464,7 +464,7 @@ AS 'MODULE_PATHNAME', 'fencing_commit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) IS
-'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
+'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_receipt(job_key text, token bigint, step text DEFAULT '',
 	OUT digest bytea, OUT digest_version integer, OUT result jsonb, OUT committed_at timestamptz)
@@ -512,7 +512,7 @@ AS 'MODULE_PATHNAME', 'fencing_once'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean, boolean) IS
-'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 25006, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
+'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
 RETURNS void
@@ -714,7 +714,7 @@ AS 'MODULE_PATHNAME', 'fencing_apply'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply(text, text, bigint, bytea, jsonb, text, boolean, boolean) IS
-'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 25006, 40001, 55006, LF001 a target never desired or a version never published, LF002, LF005 with strict, and those of the statement';
+'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55006, LF001 a target never desired or a version never published, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_apply_begin(document_id text, target_id text, owner uuid, ttl interval DEFAULT '30 seconds',
 	OUT outcome fencing_outcome, OUT job_key text, OUT token bigint, OUT lease_until timestamptz,
@@ -833,13 +833,14 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fencing.epoch_start() IS
 'the token at and below which every token of a job with leases is of a former epoch. Errors: 55000 the database is behind its own timeline';
 
-CREATE FUNCTION fencing.statement_cache(OUT capacity integer, OUT entries integer,
-	OUT hits bigint, OUT misses bigint, OUT evictions bigint)
+CREATE FUNCTION fencing_statement_cache(OUT capacity integer, OUT entries integer,
+	OUT max_bytes bigint, OUT bytes bigint, OUT hits bigint, OUT misses bigint,
+	OUT evictions bigint, OUT unkept bigint)
 AS 'MODULE_PATHNAME', 'fencing_statement_cache'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION fencing.statement_cache() IS
-'how the plans kept for the statements of this backend do: places, places in use, look-ups that found a plan, that did not, and plans that gave way to another';
+COMMENT ON FUNCTION fencing_statement_cache() IS
+'how the plans kept for the statements of this backend do: places and places in use, bytes and bytes in use, look-ups that found a plan, that did not, plans that gave way to another, and plans that were not kept because they are large or have a literal whose value depends on time or settings';
 
 CREATE VIEW fencing.lease_status AS
 SELECT l.job_key, l.token, l.owner, l.lease_until, s.live,
@@ -1010,7 +1011,11 @@ GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(json
 -- owner needs the privilege to make a partition, whoever has protected it
 GRANT EXECUTE ON FUNCTION fencing_guard_row(), fencing_guard_truncate() TO PUBLIC;
 
+-- counters of the caller's own connection; it is not in schema fencing, to which
+-- no application role has any privilege
+GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
+
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
 	fencing.outbox_status, fencing.revision_history, fencing.rollout_status TO pg_monitor;
-GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.statement_cache() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION fencing.epoch_start() TO pg_monitor;

@@ -52,7 +52,7 @@ INSERT INTO calls (fn, command) VALUES
 ('canonical', $$SELECT fencing_canonical('{"b": 1, "a": 2}')$$),
 ('digest', $$SELECT length(fencing_digest('{}')) || ' bytes'$$),
 ('epoch_start', $$SELECT CASE WHEN fencing.epoch_start() >= 0 THEN 'number' END$$),
-('statement_cache', $$SELECT CASE WHEN entries <= capacity THEN 'numbers' END FROM fencing.statement_cache()$$);
+('statement_cache', $$SELECT CASE WHEN entries <= capacity THEN 'numbers' END FROM fencing_statement_cache()$$);
 
 CREATE VIEW answers AS
 SELECT n, fn, attempt(command) AS answer FROM (SELECT * FROM calls ORDER BY n OFFSET 0) c;
@@ -77,7 +77,7 @@ SELECT COALESCE(string_agg(p.proname, ' ' ORDER BY p.proname), '(none)')
 FROM pg_proc p
 JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-WHERE e.extname = 'fencing' AND p.provolatile <> 'i' AND p.proname NOT LIKE 'fencing_guard%'
+WHERE e.extname = 'fencing' AND p.provolatile <> 'i' AND p.proname NOT LIKE 'fencing_guard%' AND p.proname <> 'fencing_statement_cache'
 AND has_function_privilege(role, p.oid, 'EXECUTE')
 $$;
 

@@ -252,10 +252,13 @@ COMMIT;
 SELECT applied, applications, superseded FROM status WHERE document_id = 'apply/gate';
 SELECT string_agg(version::text, ' ' ORDER BY n) AS versions FROM written WHERE document = 'apply/gate';
 -- at top level outside of a transaction block: a watermark for a content that
--- nobody has written.  Only committed warns.
+-- nobody has written.  What would be committed is refused.
 SET client_min_messages = notice;
 \set VERBOSITY sqlstate
 SELECT outcome FROM fencing_apply('apply/gate', 't', 4, digest('apply/gate', 4));
+BEGIN;
+SELECT outcome FROM fencing_apply('apply/gate', 't', 4, digest('apply/gate', 4));
+COMMIT;
 SELECT outcome FROM fencing_apply('apply/gate', 't', 4, digest('apply/gate', 4));
 SELECT outcome FROM fencing_apply('apply/gate', 't', 4, digest('apply/gate', 3));
 SELECT outcome FROM fencing_apply('apply/gate', 't', 3, digest('apply/gate', 3));

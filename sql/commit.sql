@@ -161,6 +161,9 @@ SELECT * FROM state WHERE job_key = 'commit/s';
 --
 SELECT outcome, token FROM fencing_acquire('commit/g', md5('A')::uuid, '1 hour');
 SELECT outcome, result, fence FROM fencing_commit('commit/g', 1, '{"n": 1}', step => 'top');
+BEGIN;
+SELECT outcome, result, fence FROM fencing_commit('commit/g', 1, '{"n": 1}', step => 'top');
+COMMIT;
 SELECT outcome, result, fence FROM fencing_commit('commit/g', 1, '{"n": 1}', NULL, 'top');
 SELECT outcome, result, fence FROM fencing_commit('commit/g', 1, '{"n": 2}', NULL, 'top');
 BEGIN;

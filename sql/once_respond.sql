@@ -53,7 +53,7 @@ SELECT r, once('r' || n) || ' ' || respond('r' || n, r) AS answer FROM unnest('{
 SELECT key, result, once(key) FROM state WHERE key LIKE 'r%' ORDER BY 1;
 
 --
--- Forgotten: 55000 at COMMIT, and nothing is kept
+-- Forgotten: 55000 at COMMIT, and nothing is kept; alone: 25P01 at the call (see alone)
 --
 SELECT fencing_once('t', 'respond/pay', 'f', '{"amount": 1}');
 SELECT * FROM state WHERE key = 'f';

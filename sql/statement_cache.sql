@@ -16,7 +16,7 @@ CREATE FUNCTION since(OUT hits bigint, OUT misses bigint, OUT evictions bigint) 
 DECLARE
 	now record;
 BEGIN
-	SELECT * INTO now FROM fencing.statement_cache();
+	SELECT * INTO now FROM fencing_statement_cache();
 	SELECT now.hits - c.hits, now.misses - c.misses, now.evictions - c.evictions
 	INTO since.hits, since.misses, since.evictions FROM counters c;
 	UPDATE counters c SET hits = now.hits, misses = now.misses, evictions = now.evictions;
@@ -36,21 +36,21 @@ END $$;
 --
 -- A fresh backend knows no text; the second call of one finds it.
 --
-SELECT capacity > 0 AS bounded, entries, hits, misses, evictions FROM fencing.statement_cache();
+SELECT capacity > 0 AS bounded, entries, hits, misses, evictions FROM fencing_statement_cache();
 SELECT * FROM run('SELECT 1 AS one');
 SELECT * FROM since();
 SELECT * FROM run('SELECT 1 AS one');
 SELECT * FROM since();
 SELECT * FROM run('SELECT 1 AS one');
 SELECT * FROM since();
-SELECT entries FROM fencing.statement_cache();
+SELECT entries FROM fencing_statement_cache();
 -- The text is the key as it stands; parameters are no part of it.
 SELECT * FROM run('SELECT  1 AS one');
 SELECT * FROM since();
 SELECT * FROM run('SELECT $3->''a'' AS a', '{"a": 1}');
 SELECT * FROM run('SELECT $3->''a'' AS a', '{"a": 2}');
 SELECT * FROM since();
-SELECT entries FROM fencing.statement_cache();
+SELECT entries FROM fencing_statement_cache();
 -- Every job uses the same plan.
 SELECT token AS other FROM fencing_acquire('cache/other', '00000000-0000-0000-0000-00000000000a') \gset
 SELECT outcome, result FROM fencing_commit('cache/other', :other, '{}', 'SELECT 1 AS one');
@@ -66,7 +66,7 @@ SELECT * FROM since();
 --
 -- Texts that cannot be kept.
 --
-SELECT entries FROM fencing.statement_cache() \gset
+SELECT entries FROM fencing_statement_cache() \gset
 SELECT * FROM run('SELECT * FROM no_such_table');
 SELECT * FROM run('SELEC 1');
 SELECT * FROM run('');
@@ -74,11 +74,11 @@ SELECT * FROM run('SELECT 1; SELECT 2');
 SELECT * FROM run('CREATE TABLE t (a int)');
 SELECT * FROM run('SELECT $4');
 SELECT * FROM run('SELECT * FROM no_such_table');
-SELECT entries - :entries AS more FROM fencing.statement_cache();
+SELECT entries - :entries AS more FROM fencing_statement_cache();
 -- Nor may a failure of one leave something behind that a later call trips on.
 CREATE TABLE no_such_table AS SELECT 'it is there now'::text AS now;
 SELECT * FROM run('SELECT * FROM no_such_table');
-SELECT entries - :entries AS more FROM fencing.statement_cache();
+SELECT entries - :entries AS more FROM fencing_statement_cache();
 SELECT count(*) FROM since();
 
 --
@@ -212,13 +212,13 @@ BEGIN
 		END IF;
 	END LOOP;
 END $$;
-SELECT capacity FROM fencing.statement_cache() \gset
+SELECT capacity FROM fencing_statement_cache() \gset
 SELECT * FROM many('a', :capacity + 50);
-SELECT entries <= :capacity AS bounded, entries > :capacity / 2 AS used FROM fencing.statement_cache();
+SELECT entries <= :capacity AS bounded, entries > :capacity / 2 AS used FROM fencing_statement_cache();
 SELECT hits, misses - :capacity AS misses_beyond, evictions >= 50 AS evicted FROM since();
 -- The same again: nothing is wrong, and it stays within the bound.
 SELECT * FROM many('a', :capacity + 50);
-SELECT entries <= :capacity AS bounded FROM fencing.statement_cache();
+SELECT entries <= :capacity AS bounded FROM fencing_statement_cache();
 SELECT evictions >= 50 AS evicted FROM since();
 -- Least recently used goes first: what is used all the time stays.
 CREATE FUNCTION with_favourite(n int) RETURNS void LANGUAGE plpgsql AS $$
@@ -231,10 +231,55 @@ END $$;
 SELECT with_favourite(:capacity + 50);
 -- misses beyond the capacity: 50, and one for the favourite's first time
 SELECT hits - :capacity AS hits_beyond, misses - :capacity AS misses_beyond FROM since();
--- Long texts are kept or not, but they run.
+-- Long texts are not kept, but they run.
 SELECT outcome, length(result->>'v') FROM run(format('SELECT %L AS v', repeat('x', 1000000)));
 SELECT outcome, length(result->>'v') FROM run(format('SELECT %L AS v', repeat('x', 1000000)));
-SELECT entries <= :capacity AS bounded FROM fencing.statement_cache();
+SELECT entries <= :capacity AS bounded FROM fencing_statement_cache();
+SELECT count(*) FROM since();
+
+--
+-- Bounded by bytes too: 140 inserts of 10,000 rows each, and then 140 of which each
+-- by itself may be kept.  What is counted is what PostgreSQL says they take.
+--
+CREATE TABLE loaded (a int, b text);
+CREATE FUNCTION load(n int, nrows int, times int DEFAULT 1) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	wrong int = 0;
+BEGIN
+	FOR i IN 1..n LOOP
+		FOR j IN 1..times LOOP
+			IF (SELECT result->>'n' FROM run(format('WITH w AS (INSERT INTO loaded VALUES %s RETURNING 1) SELECT count(*) AS n FROM w',
+				(SELECT string_agg(format('(%s, ''%s'')', k, i), ', ') FROM generate_series(1, nrows) k)))) IS DISTINCT FROM nrows::text THEN
+				wrong = wrong + 1;
+			END IF;
+			DELETE FROM loaded;
+		END LOOP;
+	END LOOP;
+	RETURN wrong;
+END $$;
+CREATE FUNCTION plans_mb() RETURNS int LANGUAGE sql AS $$
+SELECT sum(total_bytes) / 1048576 FROM pg_backend_memory_contexts
+WHERE name LIKE 'CachedPlan%' OR name LIKE 'SPI Plan%'
+$$;
+SELECT load(3, 10000) AS wrong;
+SELECT load(140, 1000) AS wrong;
+SELECT load(140, 200) AS wrong;
+SELECT entries > 20 AS used, bytes > max_bytes / 2 AS filled, bytes <= max_bytes AS bounded, evictions > 20 AS evicted, unkept >= 143 AS some_unkept,
+	max_bytes / 1048576 AS max_mb FROM fencing_statement_cache();
+SELECT plans_mb() <= 12 AS bounded;
+-- The plan for any arguments, which comes at the sixth run, counts as well; also
+-- if that run fails.
+SET plan_cache_mode = force_generic_plan;
+SELECT load(140, 200, 2) AS wrong;
+SELECT bytes <= max_bytes AS bounded FROM fencing_statement_cache();
+SELECT plans_mb() <= 12 AS bounded;
+SET plan_cache_mode = force_custom_plan;
+SELECT * FROM run('SELECT 2 / ($3->>''by'')::int AS quotient', '{"by": 1}');
+SELECT bytes FROM fencing_statement_cache() \gset
+SET plan_cache_mode = force_generic_plan;
+SELECT * FROM run('SELECT 2 / ($3->>''by'')::int AS quotient', '{"by": 0}');
+SELECT bytes > :bytes AS grown FROM fencing_statement_cache();
+RESET plan_cache_mode;
 SELECT count(*) FROM since();
 
 --
@@ -294,12 +339,12 @@ CREATE TABLE out_rows (v text);
 SELECT outcome, result FROM fencing_commit('cache/other', :other, '{}', format($$
 	INSERT INTO out_rows SELECT 'wrong: ' || (SELECT wrong FROM many('c', %1$s)) || ', ' || (SELECT wrong FROM many('d', %1$s))
 	RETURNING v, 'still here' AS plan$$, :capacity * 2 + 10), 'in use');
-SELECT entries <= :capacity AS bounded FROM fencing.statement_cache();
+SELECT entries <= :capacity AS bounded FROM fencing_statement_cache();
 SELECT v FROM out_rows;
 -- The same with an error at the end of it, caught by the caller.
 CREATE FUNCTION evict_and_fail() RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM many('e', (SELECT capacity + 10 FROM fencing.statement_cache()));
+	PERFORM many('e', (SELECT capacity + 10 FROM fencing_statement_cache()));
 	RAISE division_by_zero;
 END $$;
 SELECT outcome, error->>'sqlstate' AS sqlstate FROM fencing_commit('cache/other', :other, '{}',

@@ -100,6 +100,7 @@ fencing_apply(PG_FUNCTION_ARGS)
 
 	fencing_check_options(report_errors, strict);
 	gate->kind = &apply_kind;
+	gate->alone = PG_ARGISNULL(5) && fencing_called_alone(fcinfo);
 	(void) fencing_attempt(attempt, &call, report_errors, &error);
 
 	fencing_gate_answer(gate, error, &values[0], &nulls[0], &committed_at, &committed_at_null,
@@ -120,8 +121,6 @@ fencing_apply(PG_FUNCTION_ARGS)
 
 	if (strict)
 		fencing_require_accepted(gate);
-	if (gate->outcome == FENCING_COMMITTED && gate->statement == NULL)
-		fencing_warn_outside_transaction(gate, fcinfo->flinfo->fn_oid);
 	return fencing_answer(fcinfo, gate->outcome, values, nulls);
 }
 

@@ -15,6 +15,7 @@
 #include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_enum.h"
+#include "catalog/pg_type.h"
 #include "common/int.h"
 #include "fencing.h"
 #include "funcapi.h"
@@ -46,14 +47,19 @@ static const char *const outcome_names[] = {
 	[FENCING_DIVERGED] = "diverged"
 };
 
-/* Raises 22004 if the argument is NULL. */
+/*
+ * Raises 22004 if the argument is NULL.  Many drivers make that of a structure
+ * of the client's language that they cannot send as JSON.
+ */
 void
 fencing_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	if (PG_ARGISNULL(argno))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", name)));
+				 errmsg("%s must not be null", name),
+				 get_fn_expr_argtype(fcinfo->flinfo, argno) == JSONBOID ?
+				 errhint("If the client gave an array or an object, its driver sent that as NULL: give it as JSON text. A JSON null is the text \"null\".") : 0));
 }
 
 /* A key: 1 to 512 bytes.  Raises 22004, 22023, 54000. */
@@ -74,20 +80,20 @@ static text *
 arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty)
 {
 	text	   *value;
-	int			length;
+	Size		length;
 
 	fencing_refuse_null(fcinfo, argno, name);
 
-	/* the raw size first: a huge value need not be decompressed to say no */
-	if (toast_raw_datum_size(PG_GETARG_DATUM(argno)) - VARHDRSZ > FENCING_MAX_KEY)
+	/* the raw size: a huge value need not be decompressed to say no */
+	length = toast_raw_datum_size(PG_GETARG_DATUM(argno)) - VARHDRSZ;
+	if (length > FENCING_MAX_KEY)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("%s is too long", name),
-				 errdetail("The limit is %d bytes.", FENCING_MAX_KEY)));
+				 errdetail("It has %zu bytes, and the limit is %d.", length, FENCING_MAX_KEY)));
 
 	/* without a short header: these are index keys and compared as a whole */
 	value = PG_GETARG_TEXT_P(argno);
-	length = VARSIZE(value) - VARHDRSZ;
 	if (length == 0 && !may_be_empty)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -121,7 +127,8 @@ fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name)
 	if (value < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be greater than zero", name)));
+				 errmsg("%s must be greater than zero", name),
+				 errdetail("It is %lld.", (long long) value)));
 	return value;
 }
 
@@ -149,6 +156,8 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be greater than zero and at most %d seconds",
 						name, fencing_max_ttl),
+				 errdetail("It is \"%s\".",
+						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(argno)))),
 				 errhint("The limit is the setting %s.", "fencing.max_ttl")));
 	return ttl;
 }

@@ -88,6 +88,7 @@ fencing_commit(PG_FUNCTION_ARGS)
 
 	fencing_check_options(report_errors, strict);
 	gate->kind = &commit_kind;
+	gate->alone = PG_ARGISNULL(3) && fencing_called_alone(fcinfo);
 	(void) fencing_attempt(attempt, &call, report_errors, &error);
 
 	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
@@ -100,8 +101,6 @@ fencing_commit(PG_FUNCTION_ARGS)
 
 	if (strict)
 		fencing_require_accepted(gate);
-	if (gate->outcome == FENCING_COMMITTED && gate->statement == NULL)
-		fencing_warn_outside_transaction(gate, fcinfo->flinfo->fn_oid);
 	return fencing_answer(fcinfo, gate->outcome, values, nulls);
 }
 
@@ -287,13 +286,7 @@ keep_commit_receipt(Gate *gate)
 static void
 token_never_issued(const Gate *gate)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
-			 errmsg("token %lld of job \"%s\" was never issued here", (long long) gate->number,
-					text_to_cstring(((const CommitGate *) gate)->job_key)),
-			 gate->fence.found ?
-			 errdetail("The highest token of the job is %lld.", (long long) gate->fence.number) :
-			 errdetail("There is no such job.")));
+	fencing_never_issued(((const CommitGate *) gate)->job_key, gate->number, &gate->fence);
 }
 
 static char *

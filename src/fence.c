@@ -382,11 +382,24 @@ fencing_is_current(FencingJob *job, Snapshot snapshot)
 	former_epoch = job->token <= job->epoch_start && !(job->fence.found && job->fence.external);
 	if (job->fence.found ? job->token > job->fence.number && !former_epoch :
 		!former_epoch && job->token > fencing_floor())
-		ereport(ERROR,
-				(errcode(ERRCODE_FENCING_NEVER_ISSUED),
-				 errmsg("token %lld of job \"%s\" was never issued here",
-						(long long) job->token, text_to_cstring(job->job_key))));
+		fencing_never_issued(job->job_key, job->token, &job->fence);
 	return job->fence.found && job->token == job->fence.number && !former_epoch;
+}
+
+/* Raises LF001. */
+void
+fencing_never_issued(const text *job_key, int64 token, const GateFence *fence)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
+			 errmsg("token %lld of job \"%s\" was never issued here", (long long) token,
+					text_to_cstring(job_key)),
+			 fence->found ?
+			 errdetail("The highest token of the job is %lld.", (long long) fence->number) :
+			 errdetail("There is no such job."),
+			 fence->found && fence->external ?
+			 errhint("Announce a token by fencing_advance() before it is used.") :
+			 errhint("A token counts once the transaction that called fencing_acquire() has committed. If that one has, the token is of another history of this database, as an old primary or a backup has it: call fencing_new_epoch() with above, and acquire again.")));
 }
 
 /*

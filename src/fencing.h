@@ -425,6 +425,7 @@ struct Gate
 	const GateKind *kind;
 	int64		number;
 	const FencingStatement *statement;	/* NULL: the gate alone */
+	bool		alone;			/* no statement, and nobody else who could write */
 	Relation	fence_rel;		/* of a kind with fences */
 	Relation	slot_rel;		/* the row of the scope, to be made if it is absent */
 	int			slot_nkeys;
@@ -456,7 +457,8 @@ extern void fencing_gate_answer(Gate *gate, const ErrorData *error,
 								Datum *committed_at, bool *committed_at_null,
 								Datum *error_json, bool *error_null);
 extern void fencing_require_accepted(const Gate *gate);
-extern void fencing_warn_outside_transaction(const Gate *gate, Oid function);
+extern bool fencing_called_alone(FunctionCallInfo fcinfo);
+extern bool fencing_called_by_client(FunctionCallInfo fcinfo);
 
 /*
  * fence.c: fences, and what lease.c shares with it
@@ -506,6 +508,8 @@ extern void fencing_refuse_external(const FencingJob *job);
 extern void fencing_require_absent(FencingJob *job);
 extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
 extern bool fencing_is_current(FencingJob *job, Snapshot snapshot);
+pg_noreturn extern void fencing_never_issued(const text *job_key, int64 token,
+											 const GateFence *fence);
 extern FencingOutcome fencing_with_token(FencingJob *job, bool expect_write, FencingWork work,
 										 void *arg);
 extern void fencing_require_same_fence(const FencingJob *job);

@@ -37,12 +37,17 @@
 #include "access/xact.h"
 #include "fencing.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "tcop/pquery.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+static const PlannedStmt *calling_plan(FunctionCallInfo fcinfo);
+static const PlannedStmt *plan_in_portal(FunctionCallInfo fcinfo);
+pg_noreturn static void refuse_alone(const Gate *gate);
 static void refuse_reentry(const Gate *gate);
 static void decide(Gate *gate);
 static bool decide_again(void *arg);
@@ -55,13 +60,21 @@ static bool lock_slot(const Gate *gate, bool wait);
 static void unlock_slot(const Gate *gate);
 static void add_context(void *arg);
 
+/* what to do about an outcome that strict does not let pass */
+static const char *const next_steps[] = {
+	[FENCING_CONFLICT] = gettext_noop("It was accepted before with another content: do not repeat it, but find out which content is right."),
+	[FENCING_STALE] = gettext_noop("A higher number has come since: stop, the work is no longer this attempt's."),
+	[FENCING_PRUNED] = gettext_noop("Nobody can tell any more whether it was accepted: do not repeat it, but look at the business data."),
+	[FENCING_DENIED] = gettext_noop("The authorize function of the operation did not return true; if it could not be asked, the server log says why.")
+};
+
 /* innermost first; its statement is running */
 static Gate *in_progress = NULL;
 
 /*
  * Passes the gate: fills the answer, and on FENCING_COMMITTED has run the
- * statement and inserted the receipt.  Raises LF001, LF002, 25006, 40001,
- * 54000, 55006, and what the statement raises.
+ * statement and inserted the receipt.  Raises LF001, LF002, 25006, 25P01,
+ * 40001, 54000, 55006, and what the statement raises.
  */
 void
 fencing_gate(Gate *gate)
@@ -75,6 +88,8 @@ fencing_gate(Gate *gate)
 	else
 		decide_slot(gate);
 
+	if (gate->outcome == FENCING_COMMITTED && gate->alone)
+		refuse_alone(gate);
 	if (gate->outcome == FENCING_COMMITTED)
 		accept(gate);
 	else if (gate->in_epoch)
@@ -123,50 +138,92 @@ fencing_require_accepted(const Gate *gate)
 	if (gate->outcome != FENCING_COMMITTED && gate->outcome != FENCING_REPLAYED)
 		ereport(ERROR,
 				(errcode(ERRCODE_FENCING_NOT_ACCEPTED),
-				 errmsg("%s was not accepted", gate->kind->describe(gate)),
-				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome))));
+				 errmsg("attempt was not accepted: %s", gate->kind->describe(gate)),
+				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome)),
+				 errhint("%s", _(next_steps[gate->outcome]))));
 }
 
 /*
- * The gate alone, as the only command of its transaction, commits a receipt
- * without a business write.  That is so if there is no transaction block and
- * the client's command is a plain query that itself calls the function: the
- * plan then has the function among the objects that it depends on.  A call
- * from inside another function, or in a query that also writes, may well be
- * right.  Warns as SET LOCAL does.
+ * Is the function called by the client's own command, a plain query outside a
+ * transaction block?  A gate without a statement is alone then: nothing else can
+ * be written in its transaction.  A call from inside another function, or in a
+ * query that also writes, may well be right.
+ *
+ * To be asked before a subtransaction is begun, which looks like a block.
  */
-void
-fencing_warn_outside_transaction(const Gate *gate, Oid function)
+bool
+fencing_called_alone(FunctionCallInfo fcinfo)
 {
-	PlannedStmt *plan;
-	uint32		hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
-	ListCell   *lc;
+	const PlannedStmt *plan;
 
 	/* the statement of another gate is a write beside it */
-	if (in_progress != NULL)
-		return;
+	if (in_progress != NULL || IsTransactionBlock())
+		return false;
+	plan = calling_plan(fcinfo);
+	return plan != NULL && plan->commandType == CMD_SELECT && !plan->hasModifyingCTE;
+}
 
-	if (IsTransactionBlock() || ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
-		return;
+/* Does the client's own command call the function, not another function? */
+bool
+fencing_called_by_client(FunctionCallInfo fcinfo)
+{
+	return calling_plan(fcinfo) != NULL;
+}
+
+/*
+ * The plan of the client's command, if that itself calls the function; else NULL.
+ * It has the function among the objects that it depends on.  EXPLAIN ANALYZE and
+ * COPY TO run a query of theirs, which is known where it is a FROM that calls.
+ */
+static const PlannedStmt *
+calling_plan(FunctionCallInfo fcinfo)
+{
+	const PlannedStmt *plan;
+	uint32		hash;
+	ListCell   *lc;
+
+	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
+		return NULL;
 
 	plan = linitial_node(PlannedStmt, ActivePortal->stmts);
-	if (plan->commandType != CMD_SELECT || plan->hasModifyingCTE)
-		return;
+	if (plan->commandType == CMD_UTILITY)
+		return IsA(plan->utilityStmt, ExplainStmt) || IsA(plan->utilityStmt, CopyStmt) ?
+			plan_in_portal(fcinfo) : NULL;
 
+	hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
 	foreach(lc, plan->invalItems)
 	{
 		PlanInvalItem *item = (PlanInvalItem *) lfirst(lc);
 
 		if (item->cacheId == PROCOID && item->hashValue == hash)
-		{
-			ereport(WARNING,
-					(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
-					 errmsg("%s without a statement can only be used in transaction blocks",
-							gate->kind->function),
-					 errdetail("A receipt without a business write will be committed.")));
-			return;
-		}
+			return plan;
 	}
+	return NULL;
+}
+
+/* The plan whose FROM calls the function, if its text is the client's. */
+static const PlannedStmt *
+plan_in_portal(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	EState	   *estate = rsinfo != NULL && IsA(rsinfo, ReturnSetInfo) ?
+		rsinfo->econtext->ecxt_estate : NULL;
+
+	/* it is not copied on the way, so that the address will do */
+	return estate != NULL && estate->es_sourceText == ActivePortal->sourceText ?
+		estate->es_plannedstmt : NULL;
+}
+
+/* Raises 25P01, before anything is written. */
+static void
+refuse_alone(const Gate *gate)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("%s without a statement must be called in a transaction block",
+					gate->kind->function),
+			 errdetail("The argument statement is NULL, so the receipt would be committed without a business write."),
+			 errhint("Pass the business write as statement, or begin a transaction and write in it after this call.")));
 }
 
 /* The gates whose statements are running, innermost first, or NULL. */

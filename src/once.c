@@ -132,6 +132,7 @@ fencing_once(PG_FUNCTION_ARGS)
 	fencing_check_options(report_errors, strict);
 	gate->kind = &once_kind;
 	gate->no_wait = !fencing_arg_bool(fcinfo, 8, "wait");
+	gate->alone = PG_ARGISNULL(4) && fencing_called_alone(fcinfo);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

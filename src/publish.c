@@ -32,6 +32,7 @@
 #include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -50,10 +51,24 @@ typedef struct PublishGate
 	Relation	revisions;
 } PublishGate;
 
+/* What a call of fencing_publish_force() made, for the other columns of its row. */
+typedef struct ForcedVersion
+{
+	MemoryContextCallback callback;
+	FmgrInfo   *flinfo;			/* of the call for the first column */
+	MemoryContext context;		/* of its query */
+	int			location;		/* in the text of the query */
+	text	   *document_id;
+	int64		version;
+} ForcedVersion;
+
 static void begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind);
 static void arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
 static void arg_note(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
 static void run_publish(PublishGate *publish);
+static bool is_another_column(FunctionCallInfo fcinfo, const text *document_id);
+static void remember_force(FunctionCallInfo fcinfo, const PublishGate *publish);
+static void forget_force(void *arg);
 static Datum publish_answer(FunctionCallInfo fcinfo, PublishGate *publish);
 static Jsonb *source_content(const text *document_id, int64 version);
 static bool same_publish(const Gate *a, const Gate *b);
@@ -103,6 +118,8 @@ static const GateKind create_kind = {
 	.never_issued = NULL,
 	.describe = describe_publish
 };
+
+static ForcedVersion *forced = NULL;
 
 /*
  * fencing_publish(document_id text, expected_version bigint, content jsonb, note text)
@@ -182,6 +199,14 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("fencing_publish_force()");
 	PreventCommandIfParallelMode("fencing_publish_force()");
 
+	if (is_another_column(fcinfo, publish.document_id))
+	{
+		publish.expected_version = forced->version - 1;
+		run_publish(&publish);
+		if (publish.gate.outcome == FENCING_REPLAYED)
+			return publish_answer(fcinfo, &publish);
+	}
+
 	do
 	{
 		Snapshot	snapshot = fencing_fresh_snapshot();
@@ -191,7 +216,47 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 		UnregisterSnapshot(snapshot);
 		run_publish(&publish);
 	} while (publish.gate.outcome != FENCING_COMMITTED);
+	remember_force(fcinfo, &publish);
 	return publish_answer(fcinfo, &publish);
+}
+
+/*
+ * (fencing_publish_force(…)).* calls the function once per column, from one place
+ * in the text.  The first call makes a version, those of the other columns are
+ * answered with that, as far as the client's own command can be told from others.
+ */
+static bool
+is_another_column(FunctionCallInfo fcinfo, const text *document_id)
+{
+	return forced != NULL && forced->flinfo != fcinfo->flinfo &&
+		forced->context == fcinfo->flinfo->fn_mcxt &&
+		forced->location == exprLocation(fcinfo->flinfo->fn_expr) &&
+		fencing_same_text(forced->document_id, document_id);
+}
+
+/* Until the query ends, in whose memory it is. */
+static void
+remember_force(FunctionCallInfo fcinfo, const PublishGate *publish)
+{
+	MemoryContext context = fcinfo->flinfo->fn_mcxt;
+
+	if (fcinfo->resultinfo != NULL || !fencing_called_by_client(fcinfo))
+		return;
+	forced = (ForcedVersion *) MemoryContextAllocZero(context, sizeof(ForcedVersion));
+	forced->flinfo = fcinfo->flinfo;
+	forced->context = context;
+	forced->location = exprLocation(fcinfo->flinfo->fn_expr);
+	forced->document_id = (text *) MemoryContextAlloc(context, VARSIZE(publish->document_id));
+	memcpy(forced->document_id, publish->document_id, VARSIZE(publish->document_id));
+	forced->version = publish->gate.number;
+	forced->callback.func = forget_force;
+	MemoryContextRegisterResetCallback(context, &forced->callback);
+}
+
+static void
+forget_force(void *arg)
+{
+	forced = NULL;
 }
 
 static void

@@ -6,11 +6,17 @@
  * Everything here happens as the caller, with his privileges and search_path:
  * no part of it may be called from inside a switch to the owner.
  *
- * A plan is kept per role, argument types and text, up to a number of them;
- * the one not used for the longest time gives way.  The role belongs to the
- * key because the right to use a schema is checked when names are looked up,
- * not when the plan runs.  A changed search_path is the plan cache's business:
- * it analyzes the text again.
+ * A plan is kept per role, argument types, text and the settings by which the
+ * text was read, up to a number of them and of bytes; the one not used for the
+ * longest time gives way, and one that is large by itself is not kept.  The role
+ * belongs to the key because the right to use a schema is checked when names are
+ * looked up, not when the plan runs.  A changed search_path is the plan cache's
+ * business: it analyzes the text again.
+ *
+ * A statement does what its text would do as a plain statement now.  Analysis
+ * turns literals into values, and for some types that value depends on when and
+ * under which settings: 'now', a timestamp without zone, '02/01/2026', money.  A
+ * statement with such a value is not kept.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -19,6 +25,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
@@ -27,34 +34,66 @@
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parse_expr.h"
 #include "parser/parser.h"
+#include "tcop/utility.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
+#include "utils/syscache.h"
 
 /* statements kept per backend: more than an application has, in a few MB */
 #define CACHE_CAPACITY		128
+#define CACHE_MAX_BYTES		(8 * 1024 * 1024)
+
+/* an application's statement takes 20 to 100 kB; a larger one is a bulk load's */
+#define ENTRY_MAX_BYTES		(512 * 1024)
+
+/* what a plan is found by, beside the text */
+typedef struct StatementKey
+{
+	uint32		hash;			/* of the text */
+	Oid			role;
+	int			settings;		/* see parse_settings() */
+	uint32		enum_changes;	/* labels may have been renamed since */
+	const Oid  *argtypes;		/* one array per part, so its address will do */
+} StatementKey;
 
 typedef struct CachedStatement
 {
 	dlist_node	node;			/* in entries */
-	uint32		hash;
-	Oid			role;
-	const Oid  *argtypes;		/* one array per part, so its address will do */
-	char	   *text;
+	StatementKey key;
 	SPIPlanPtr	plan;
+	CachedPlanSource *source;	/* the only one of plan */
+	Size		bytes;			/* as they are counted in nbytes */
 	int			uses;			/* runs in progress: may not be dropped */
 } CachedStatement;
 
-static void execute(CachedStatement *entry, Datum *args, const char *nulls);
-static CachedStatement *get_statement(const FencingStatement *statement);
+static void execute(const FencingStatement *statement);
+static void execute_kept(CachedStatement *entry, const FencingStatement *statement);
+static void end_run(CachedStatement *entry);
+static void execute_plan(SPIPlanPtr plan, const FencingStatement *statement);
+static void make_key(StatementKey *key, const FencingStatement *statement);
+static int	parse_settings(void);
+static void count_enum_change(Datum arg, int cacheid, uint32 hashvalue);
+static CachedStatement *find_entry(const StatementKey *key, const char *text);
+static CachedStatement *keep(SPIPlanPtr plan, const StatementKey *key);
+static void count_bytes(CachedStatement *entry);
 static void make_room(void);
+static void drop(CachedStatement *entry);
+static bool has_unsteady_literal(Node *node, void *context);
+static bool is_steady(Oid type);
 static SPIPlanPtr prepare(const FencingStatement *statement);
 static void check_command(const char *text);
+static const char *command_name(RawStmt *command);
 static void parse_error_context(void *arg);
+static void refuse_duplicate_columns(TupleDesc tupdesc);
 static Datum first_row(bool *isnull);
 static Datum row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc);
 static bool must_propagate(const ErrorData *error);
@@ -65,27 +104,36 @@ PG_FUNCTION_INFO_V1(fencing_statement_cache);
 /* the cache, last used first */
 static dlist_head entries = DLIST_STATIC_INIT(entries);
 static int	nentries = 0;
+static Size nbytes = 0;
 static int64 hits = 0;
 static int64 misses = 0;
 static int64 evictions = 0;
+static int64 unkept = 0;
+
+/* how often pg_enum has changed, as far as this backend has heard */
+static uint32 enum_changes = 0;
 
 /*
- * fencing.statement_cache() → capacity, entries, hits, misses, evictions
+ * fencing_statement_cache() → capacity, entries, max_bytes, bytes, hits, misses,
+ *	evictions, unkept
  */
 Datum
 fencing_statement_cache(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
-	Datum		values[5];
-	bool		nulls[5] = {false};
+	Datum		values[8];
+	bool		nulls[8] = {false};
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	values[0] = Int32GetDatum(CACHE_CAPACITY);
 	values[1] = Int32GetDatum(nentries);
-	values[2] = Int64GetDatum(hits);
-	values[3] = Int64GetDatum(misses);
-	values[4] = Int64GetDatum(evictions);
+	values[2] = Int64GetDatum(CACHE_MAX_BYTES);
+	values[3] = Int64GetDatum(nbytes);
+	values[4] = Int64GetDatum(hits);
+	values[5] = Int64GetDatum(misses);
+	values[6] = Int64GetDatum(evictions);
+	values[7] = Int64GetDatum(unkept);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
@@ -93,7 +141,8 @@ fencing_statement_cache(PG_FUNCTION_ARGS)
  * Runs the statement and returns its first row as a jsonb Datum in the current
  * memory context, NULL if there is none.  Raises 0A000 before anything runs if
  * it is not exactly one SELECT, INSERT, UPDATE, DELETE or MERGE, 21000 if it
- * returns more than one row, and whatever it raises itself.
+ * returns more than one row, 42701 if two columns of that have one name, and
+ * whatever it raises itself.
  */
 Datum
 fencing_run_statement(const FencingStatement *statement, bool *isnull)
@@ -104,7 +153,7 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 
-	execute(get_statement(statement), statement->args, statement->nulls);
+	execute(statement);
 
 	*isnull = true;
 	if (SPI_tuptable != NULL && SPI_processed > 1)
@@ -112,6 +161,8 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("statement returned more than one row"),
 				 errhint("Return one row with what a retry needs to know, or none.")));
+	if (SPI_tuptable != NULL)
+		refuse_duplicate_columns(SPI_tuptable->tupdesc);
 	if (SPI_tuptable != NULL && SPI_processed == 1)
 	{
 		result = first_row(isnull);
@@ -127,58 +178,148 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 	return result;
 }
 
-/* Runs the plan, which nobody may drop meanwhile. */
+/* Runs the statement by the plan that is kept for it, or by one made now. */
 static void
-execute(CachedStatement *entry, Datum *args, const char *nulls)
+execute(const FencingStatement *statement)
+{
+	StatementKey key;
+	CachedStatement *entry;
+	SPIPlanPtr	plan = NULL;
+
+	make_key(&key, statement);
+	entry = find_entry(&key, statement->text);
+	if (entry != NULL)
+		hits++;
+	else
+	{
+		misses++;
+		plan = prepare(statement);
+		entry = keep(plan, &key);
+	}
+	if (entry != NULL)
+		execute_kept(entry, statement);
+	else
+		execute_plan(plan, statement);	/* which goes with SPI's memory */
+}
+
+/*
+ * Runs a kept plan, which nobody may drop meanwhile.  It may have grown by that,
+ * also if it fails: a plan for any arguments is made at the sixth run.
+ */
+static void
+execute_kept(CachedStatement *entry, const FencingStatement *statement)
 {
 	entry->uses++;
 	PG_TRY();
 	{
-		/* two rows are enough to know that there is more than one */
-		int			code = SPI_execute_plan(entry->plan, args, nulls, false, 2);
-
-		if (code < 0)
-			elog(ERROR, "SPI_execute_plan returned %s", SPI_result_code_string(code));
+		execute_plan(entry->plan, statement);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		entry->uses--;
+		end_run(entry);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	end_run(entry);
 }
 
-/* The cached statement; its plan is made first if it is not there. */
-static CachedStatement *
-get_statement(const FencingStatement *statement)
+/* Fails at nothing: an error may be under way. */
+static void
+end_run(CachedStatement *entry)
 {
-	Oid			role = GetUserId();
-	uint32		hash = hash_bytes((const unsigned char *) statement->text,
-								  strlen(statement->text));
-	SPIPlanPtr	plan;
-	CachedStatement *entry;
-	dlist_iter	iter;
+	entry->uses--;
+	count_bytes(entry);
+	make_room();
+}
 
-	dlist_foreach(iter, &entries)
+static void
+execute_plan(SPIPlanPtr plan, const FencingStatement *statement)
+{
+	/* two rows are enough to know that there is more than one */
+	int			code = SPI_execute_plan(plan, statement->args, statement->nulls, false, 2);
+
+	if (code < 0)
+		elog(ERROR, "SPI_execute_plan returned %s", SPI_result_code_string(code));
+}
+
+static void
+make_key(StatementKey *key, const FencingStatement *statement)
+{
+	static bool registered = false;
+
+	if (!registered)
 	{
-		entry = dlist_container(CachedStatement, node, iter.cur);
-		if (entry->hash == hash && entry->role == role &&
-			entry->argtypes == statement->argtypes &&
-			strcmp(entry->text, statement->text) == 0)
+		CacheRegisterSyscacheCallback(ENUMOID, count_enum_change, (Datum) 0);
+		registered = true;
+	}
+	key->hash = hash_bytes((const unsigned char *) statement->text, strlen(statement->text));
+	key->role = GetUserId();
+	key->settings = parse_settings();
+	key->enum_changes = enum_changes;
+	key->argtypes = statement->argtypes;
+}
+
+/* The settings that decide what a text means to the parser, as one number. */
+static int
+parse_settings(void)
+{
+	return (standard_conforming_strings ? 1 : 0) | (Transform_null_equals ? 2 : 0) |
+		(Array_nulls ? 4 : 0) | (backslash_quote << 3);
+}
+
+static void
+count_enum_change(Datum arg, int cacheid, uint32 hashvalue)
+{
+	enum_changes++;
+}
+
+/*
+ * The kept statement, or NULL.  PostgreSQL analyzes a text again when what it
+ * names has changed, and then a literal may have become another type's.
+ */
+static CachedStatement *
+find_entry(const StatementKey *key, const char *text)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &entries)
+	{
+		CachedStatement *entry = dlist_container(CachedStatement, node, iter.cur);
+
+		if (entry->key.hash != key->hash || entry->key.role != key->role ||
+			entry->key.settings != key->settings ||
+			entry->key.enum_changes != key->enum_changes ||
+			entry->key.argtypes != key->argtypes ||
+			strcmp(entry->source->query_string, text) != 0)
+			continue;
+		if (!has_unsteady_literal((Node *) entry->source->query_list, NULL))
 		{
 			dlist_move_head(&entries, &entry->node);
-			hits++;
 			return entry;
 		}
+		if (entry->uses == 0)
+			drop(entry);
+	}
+	return NULL;
+}
+
+/* Puts the plan into the cache, unless it is one that may not be kept: NULL. */
+static CachedStatement *
+keep(SPIPlanPtr plan, const StatementKey *key)
+{
+	CachedPlanSource *source = (CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan));
+	CachedStatement *entry;
+
+	if (MemoryContextMemAllocated(source->context, true) > ENTRY_MAX_BYTES ||
+		has_unsteady_literal((Node *) source->query_list, NULL))
+	{
+		unkept++;
+		return NULL;
 	}
 
-	misses++;
-	plan = prepare(statement);
-	make_room();
 	entry = (CachedStatement *) MemoryContextAllocZero(TopMemoryContext, sizeof(CachedStatement));
-	entry->text = MemoryContextStrdup(TopMemoryContext, statement->text);
-	entry->hash = hash;
-	entry->role = role;
-	entry->argtypes = statement->argtypes;
+	entry->key = *key;
+	entry->source = source;
 
 	/* from here on nothing can fail */
 	if (SPI_keepplan(plan) != 0)
@@ -186,39 +327,101 @@ get_statement(const FencingStatement *statement)
 	entry->plan = plan;
 	dlist_push_head(&entries, &entry->node);
 	nentries++;
+	count_bytes(entry);
 	return entry;
 }
 
+/* Counts what the statement takes now. */
+static void
+count_bytes(CachedStatement *entry)
+{
+	nbytes -= entry->bytes;
+	entry->bytes = MemoryContextMemAllocated(entry->source->context, true);
+	if (entry->source->gplan != NULL)
+		entry->bytes += MemoryContextMemAllocated(entry->source->gplan->context, true);
+	nbytes += entry->bytes;
+}
+
 /*
- * Drops the statement that was not used for the longest time, if the cache is
- * full.  One whose run called us stays; with more of those than there are
- * places the cache grows for the time being.
+ * Drops what is too large by itself, and from the end as many statements as are
+ * too many.  One whose run called us stays; with more of those than there is
+ * room for the cache grows for the time being.
  */
 static void
 make_room(void)
 {
-	dlist_node *node;
+	dlist_node *node = dlist_tail_node(&entries);
 
-	if (nentries < CACHE_CAPACITY)
-		return;
-
-	for (node = dlist_tail_node(&entries);; node = dlist_prev_node(&entries, node))
+	while (node != NULL)
 	{
 		CachedStatement *entry = dlist_container(CachedStatement, node, node);
 
-		if (entry->uses == 0)
+		node = dlist_has_prev(&entries, node) ? dlist_prev_node(&entries, node) : NULL;
+		if (entry->uses == 0 &&
+			(nentries > CACHE_CAPACITY || nbytes > CACHE_MAX_BYTES ||
+			 entry->bytes > ENTRY_MAX_BYTES))
 		{
-			dlist_delete(node);
-			nentries--;
+			drop(entry);
 			evictions++;
-			SPI_freeplan(entry->plan);
-			pfree(entry->text);
-			pfree(entry);
-			return;
 		}
-		if (!dlist_has_prev(&entries, node))
-			return;
 	}
+}
+
+static void
+drop(CachedStatement *entry)
+{
+	dlist_delete(&entry->node);
+	nentries--;
+	nbytes -= entry->bytes;
+	SPI_freeplan(entry->plan);
+	pfree(entry);
+}
+
+/*
+ * Is there a literal in the query whose value another time or other settings
+ * would have made another one?  Values without a place in the text come from the
+ * catalog, of a view or a default: a plain statement finds the same.
+ */
+static bool
+has_unsteady_literal(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, has_unsteady_literal, context, 0);
+	if (IsA(node, Const))
+	{
+		Const	   *literal = (Const *) node;
+
+		/* the plan cache watches a relation that is named so as any other */
+		return literal->location >= 0 && !literal->constisnull &&
+			literal->consttype != REGCLASSOID && !is_steady(literal->consttype);
+	}
+	return expression_tree_walker(node, has_unsteady_literal, context);
+}
+
+/*
+ * Does a text always give the same value of this type?  So says the label of its
+ * input function.  That of a container is "stable" for the sake of its elements,
+ * and that of an enum because of its labels, which the cache watches.
+ */
+static bool
+is_steady(Oid type)
+{
+	Oid			element = get_element_type(type);
+	Oid			input;
+	Oid			ioparam;
+
+	if (!OidIsValid(element))
+		element = get_range_subtype(type);
+	if (!OidIsValid(element))
+		element = get_multirange_range(type);
+	if (OidIsValid(element))
+		return is_steady(element);
+	if (type_is_enum(type))
+		return true;
+	getTypeInputInfo(type, &input, &ioparam);
+	return func_volatile(input) == PROVOLATILE_IMMUTABLE;
 }
 
 /* Checks and plans a statement. */
@@ -280,7 +483,17 @@ check_command(const char *text)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("statement must be exactly one SELECT, INSERT, UPDATE, DELETE or MERGE"),
+				 list_length(commands) != 1 ?
+				 errdetail("It has %d commands.", list_length(commands)) :
+				 errdetail("The command is %s.", command_name(linitial_node(RawStmt, commands))),
 				 errhint("Put several commands into a function and call it by SELECT.")));
+}
+
+static const char *
+command_name(RawStmt *command)
+{
+	/* its tag is that of SELECT, and any other SELECT would have passed */
+	return IsA(command->stmt, SelectStmt) ? "SELECT INTO" : CreateCommandName(command->stmt);
 }
 
 /* Makes a syntax error point into the statement, not into the client's query. */
@@ -329,6 +542,29 @@ first_row(bool *isnull)
 	return row_to_jsonb(tuple, tupdesc);
 }
 
+/*
+ * Raises 42701: of two members of one name an object keeps the last, and the
+ * value of the other would be missing from the receipt.
+ */
+static void
+refuse_duplicate_columns(TupleDesc tupdesc)
+{
+	for (int i = 1; i < tupdesc->natts; i++)
+	{
+		const char *name = NameStr(TupleDescAttr(tupdesc, i)->attname);
+
+		for (int j = 0; j < i; j++)
+		{
+			if (strcmp(NameStr(TupleDescAttr(tupdesc, j)->attname), name) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("statement returns more than one column \"%s\"", name),
+						 errdetail("The row becomes a JSON object, which has a value per name."),
+						 errhint("Give each column a name of its own with AS.")));
+		}
+	}
+}
+
 /* to_jsonb(record), which takes the type of its argument from the expression. */
 static Datum
 row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc)
@@ -367,6 +603,7 @@ static bool
 must_propagate(const ErrorData *error)
 {
 	if (error->sqlerrcode == ERRCODE_READ_ONLY_SQL_TRANSACTION ||
+		error->sqlerrcode == ERRCODE_NO_ACTIVE_SQL_TRANSACTION ||
 		error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
 		return true;
 

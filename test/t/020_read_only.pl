@@ -92,7 +92,7 @@ my @answered = (
 	[ 'digest', q{SELECT fencing_digest('{}') = sha256('{}')}, 't' ],
 	[ 'lease_status', q{SELECT job_key, token, live FROM fencing.lease_status ORDER BY 1}, "ended|1|f\njob|1|t\nmoved|2|t" ],
 	[ 'receipt_log', q{SELECT job_key, token FROM fencing.receipt_log ORDER BY 1}, "external|5\njob|1\nmoved|1" ],
-	[ 'statement_cache', q{SELECT entries FROM fencing.statement_cache()}, '0' ]);
+	[ 'statement_cache', q{SELECT entries FROM fencing_statement_cache()}, '0' ]);
 
 my @refused = (
 	[ 'commit of a new payload', q{SELECT fencing_commit('job', 1, '{}', 'SELECT 1 AS one', 'new')} ],

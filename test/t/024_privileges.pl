@@ -104,7 +104,7 @@ check('client', 'main', 'client',
 	q{SELECT fencing_grant('web', 'client')}, '42501',
 	q{SELECT fencing_ungrant('client', 'client')}, '42501',
 	'SELECT fencing.epoch_start()', '42501',
-	'SELECT * FROM fencing.statement_cache()', '42501',
+	'SELECT entries <= capacity FROM fencing_statement_cache()', 't',
 	'SELECT count(*) FROM fencing.leases', '42501',
 	q{UPDATE fencing.fences SET token = 0}, '42501',
 	'DELETE FROM fencing.receipts', '42501',
@@ -116,11 +116,12 @@ check('client', 'main', 'client',
 	"SELECT outcome FROM fencing_acquire('job', $owner_b)", 'held');
 
 # Who has none, and who only watches.
-check('no grant', 'main', 'web', $commit, '42501', "SELECT fencing_acquire('web', $owner_a)", '42501', q{SELECT length(fencing_digest('{}'))}, '32');
+check('no grant', 'main', 'web', $commit, '42501', "SELECT fencing_acquire('web', $owner_a)", '42501', q{SELECT length(fencing_digest('{}'))}, '32',
+	'SELECT entries, bytes FROM fencing_statement_cache()', '0|0');
 check('pg_monitor', 'main', 'watcher',
 	'SELECT job_key, token, live FROM fencing.lease_status', 'job|1|t',
 	'SELECT job_key, token FROM fencing.receipt_log', 'job|1',
-	'SELECT entries FROM fencing.statement_cache()', '0',
+	'SELECT entries FROM fencing_statement_cache()', '0',
 	'SELECT fencing.epoch_start()', '0',
 	'SELECT count(*) FROM fencing.receipts', '42501',
 	q{SELECT result FROM fencing_receipt('job', 1)}, '42501',
