@@ -31,6 +31,8 @@ OBJS = \
 	src/request_schema.o \
 	src/request_format.o \
 	src/outbox.o \
+	src/outbox_ack.o \
+	src/outbox_scan.o \
 	src/publish.o \
 	src/target.o \
 	src/apply.o \
@@ -87,7 +89,7 @@ endif
 include $(PGXS)
 
 objects = $(OBJS) $(OBJS:.o=.bc)
-$(objects): src/fencing.h
+$(objects): src/fencing.h src/outbox.h
 
 # A VPATH build begins in an empty folder.  With its whole name, since make
 # would find src itself by VPATH.

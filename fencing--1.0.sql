@@ -11,7 +11,7 @@ CREATE TYPE fencing_outcome AS ENUM (
 	'committed', 'replayed', 'conflict', 'stale', 'pruned', 'denied', 'failed',
 	'acquired', 'renewed', 'held', 'lost', 'released',
 	'advanced', 'current',
-	'done', 'recorded', 'write', 'ahead', 'diverged');
+	'done', 'recorded', 'write', 'ahead', 'diverged', 'undesired');
 
 COMMENT ON TYPE fencing_outcome IS
 'the closed set of answers that the fencing functions give; an answer is not an error, the transaction stays usable';
@@ -325,6 +325,10 @@ CREATE TABLE fencing.targets (
 	rejected_at timestamptz,
 	last_error text,
 	last_error_at timestamptz,
+	retired boolean NOT NULL,
+	retired_by name,
+	retired_reason text,
+	retired_at timestamptz,
 	PRIMARY KEY (document_id, target_id)
 ) USING heap WITH (fillfactor = 70);
 
@@ -351,6 +355,10 @@ COMMENT ON COLUMN fencing.targets.rejected_reason IS 'why';
 COMMENT ON COLUMN fencing.targets.rejected_at IS 'when that was';
 COMMENT ON COLUMN fencing.targets.last_error IS 'what the last observation found wrong; NULL when nothing, or a version has been applied since';
 COMMENT ON COLUMN fencing.targets.last_error_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.retired IS 'whether it gets no more versions; the row stays, because what is applied never goes down';
+COMMENT ON COLUMN fencing.targets.retired_by IS 'session_user of the last fencing_target_forget(); NULL: never';
+COMMENT ON COLUMN fencing.targets.retired_reason IS 'as given there';
+COMMENT ON COLUMN fencing.targets.retired_at IS 'when that was';
 
 SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
@@ -547,7 +555,7 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_emit(text, text, text, jsonb) IS
-'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023, 54000 also for too many aggregates in one transaction, 25006, 40P01, 55000';
+'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023 also the reserved types document and tag, 54000 also for too many aggregates in one transaction, 25006, 40P01, 55000';
 
 CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
 RETURNS void
@@ -591,7 +599,16 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fencing_outbox_park(text, bigint, uuid, text) IS
 'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
--- What is not done, in one place; for the functions, not for people.  Each
+-- Which events are for a consumer: as the functions have it, for the view.
+CREATE FUNCTION fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, era bigint, xid xid8)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fencing_outbox_wants'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) IS
+'whether an event that transaction xid of an era wrote is for a consumer with such a subscription';
+
+-- What is not done; for people and purges.  Each
 -- acknowledgement is looked up by its key, in a subquery that is not a join: how
 -- many there are changes too fast for any other plan to be right for long.
 CREATE VIEW fencing.outbox_pending AS
@@ -599,15 +616,7 @@ SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.payload
 	e.era, e.xid
 FROM fencing.outbox_consumers c
 JOIN fencing.outbox e ON ROW(e.era, e.xid) OPERATOR(pg_catalog.>=) ROW(c.era, c.xid)
-WHERE (c.since IS NULL
-		OR e.era OPERATOR(pg_catalog.>) c.since_era
-		OR e.era OPERATOR(pg_catalog.=) c.since_era
-			AND (e.xid OPERATOR(pg_catalog.=) c.since_xid
-				OR NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since))
-		OR e.era OPERATOR(pg_catalog.<) c.since_era
-			AND e.era OPERATOR(pg_catalog.>) (c.since_era OPERATOR(pg_catalog.-) 1024)
-			AND e.xid OPERATOR(pg_catalog.<) pg_catalog.pg_snapshot_xmax(c.since)
-			AND NOT pg_catalog.pg_visible_in_snapshot(e.xid, c.since))
+WHERE fencing.outbox_wants(c.since, c.since_era, c.since_xid, e.era, e.xid)
 	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL FROM fencing.outbox_acks k
 		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
 		AND k.event_no OPERATOR(pg_catalog.=) e.no), false);
@@ -703,7 +712,15 @@ AS 'MODULE_PATHNAME', 'fencing_target_desire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_target_desire(text, text, bigint) IS
-'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back, whichever version is named. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001 a version above the latest of a document that is published here';
+'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back, whichever version is named, and brings a target back that was retired. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001 a version above the latest of a document that is published here';
+
+CREATE FUNCTION fencing_target_forget(document_id text, target_id text, reason text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_target_forget'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_target_forget(text, text, text) IS
+'retires a target, and records who did it and why: nothing is handed out or applied any more (LF001) until it is desired again, and then above what it had. Again: no change. Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 a writer has its lease, or called by the statement that applies to it, LF001 a target never desired';
 
 CREATE FUNCTION fencing_apply(document_id text, target_id text, version bigint, digest bytea,
 	content jsonb DEFAULT NULL, statement text DEFAULT NULL,
@@ -714,7 +731,7 @@ AS 'MODULE_PATHNAME', 'fencing_apply'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply(text, text, bigint, bytea, jsonb, text, boolean, boolean) IS
-'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55006, LF001 a target never desired or a version never published, LF002, LF005 with strict, and those of the statement';
+'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), undesired (above the version that the target is pinned to, or rejected; nothing is written), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55006, LF001 a target never desired or retired, or a version never published, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_apply_begin(document_id text, target_id text, owner uuid, ttl interval DEFAULT '30 seconds',
 	OUT outcome fencing_outcome, OUT job_key text, OUT token bigint, OUT lease_until timestamptz,
@@ -812,7 +829,7 @@ AS 'MODULE_PATHNAME', 'fencing_grant'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_grant(regrole, text) IS
-'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin. Errors: 22004, 22023';
+'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin; or, with cdc, read the table fencing.outbox, as a connector for change data capture does. Errors: 22004, 22023';
 
 CREATE FUNCTION fencing_ungrant(role regrole, access text)
 RETURNS void
@@ -926,16 +943,20 @@ COMMENT ON COLUMN fencing.revision_history.committed_at IS 'clock of the server 
 COMMENT ON COLUMN fencing.revision_history.latest IS 'whether it is the latest version';
 
 CREATE VIEW fencing.rollout_status AS
-SELECT t.document_id, t.target_id, s.desired AS desired_version,
+SELECT t.document_id, t.target_id, CASE WHEN NOT t.retired THEN s.desired END AS desired_version,
 	t.attempted AS attempted_version, t.applied AS applied_version,
-	CASE WHEN s.desired OPERATOR(pg_catalog.>) t.applied THEN s.desired OPERATOR(pg_catalog.-) t.applied
+	CASE WHEN t.retired THEN NULL
+		WHEN s.desired OPERATOR(pg_catalog.>) t.applied THEN s.desired OPERATOR(pg_catalog.-) t.applied
 		WHEN s.desired IS NOT NULL THEN 0 END AS lag,
 	t.diverged, t.observed AS observed_version, t.observed_at, t.applied_at, t.applications, t.superseded,
 	CASE WHEN s.rejected THEN t.rejected END AS rejected_version,
 	CASE WHEN t.last_error IS NOT NULL THEN t.last_error
 		WHEN s.rejected THEN t.rejected_reason END AS last_error,
 	CASE WHEN t.last_error IS NOT NULL THEN t.last_error_at
-		WHEN s.rejected THEN t.rejected_at END AS last_error_at
+		WHEN s.rejected THEN t.rejected_at END AS last_error_at,
+	CASE WHEN t.retired THEN t.retired_at END AS retired_at,
+	CASE WHEN t.retired THEN t.retired_by END AS retired_by,
+	CASE WHEN t.retired THEN t.retired_reason END AS retired_reason
 FROM fencing.targets t
 LEFT JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) t.document_id
 CROSS JOIN LATERAL (SELECT COALESCE(t.desired, d.version) AS desired,
@@ -944,7 +965,7 @@ CROSS JOIN LATERAL (SELECT COALESCE(t.desired, d.version) AS desired,
 COMMENT ON VIEW fencing.rollout_status IS 'what each target should have, what was tried, and what it has; readable by pg_monitor';
 COMMENT ON COLUMN fencing.rollout_status.document_id IS 'the document';
 COMMENT ON COLUMN fencing.rollout_status.target_id IS 'the target';
-COMMENT ON COLUMN fencing.rollout_status.desired_version IS 'what it should have; NULL: the latest of a document that is published elsewhere';
+COMMENT ON COLUMN fencing.rollout_status.desired_version IS 'what it should have; NULL: the latest of a document that is published elsewhere, or nothing any more';
 COMMENT ON COLUMN fencing.rollout_status.attempted_version IS 'what fencing_apply_begin() handed out last; 0 if nothing';
 COMMENT ON COLUMN fencing.rollout_status.applied_version IS 'what it has; 0 if nothing';
 COMMENT ON COLUMN fencing.rollout_status.lag IS 'by how many versions it is behind';
@@ -957,6 +978,9 @@ COMMENT ON COLUMN fencing.rollout_status.superseded IS 'versions that it never h
 COMMENT ON COLUMN fencing.rollout_status.rejected_version IS 'version above the applied one that was given up';
 COMMENT ON COLUMN fencing.rollout_status.last_error IS 'what the last observation found wrong, else why the version was given up; NULL when another version has been applied since';
 COMMENT ON COLUMN fencing.rollout_status.last_error_at IS 'when that was';
+COMMENT ON COLUMN fencing.rollout_status.retired_at IS 'since when it gets no more versions; NULL: it does';
+COMMENT ON COLUMN fencing.rollout_status.retired_by IS 'session_user of fencing_target_forget()';
+COMMENT ON COLUMN fencing.rollout_status.retired_reason IS 'as given there';
 
 --
 -- Privileges.  Tokens and receipts decide what happens to business data, so
@@ -1005,7 +1029,8 @@ END
 $$;
 
 -- the pure functions are for everybody
-GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer),
+	fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) TO PUBLIC;
 
 -- and the triggers of protected tables, which do nothing but refuse: a table's
 -- owner needs the privilege to make a partition, whoever has protected it

@@ -352,6 +352,43 @@ SELECT may('regress_fencing_nobody');
 SELECT fencing_ungrant('regress_fencing_nobody', 'relay');
 SELECT state() = :'state_before' AS no_row, acls() = :'acls_before' AS no_privilege;
 
+--
+-- "cdc" gives no function, but the table of events and the way to it.
+--
+CREATE FUNCTION may_read(role name) RETURNS text LANGUAGE sql AS $$
+SELECT COALESCE(string_agg(CASE WHEN has_schema_privilege(role, 'fencing', 'USAGE') THEN '' ELSE 'behind the door: ' END
+	|| relname || ' ' || privilege, ', ' ORDER BY relname, privilege), '(none)')
+FROM pg_class, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) privilege
+WHERE relnamespace = 'fencing'::regnamespace AND relkind IN ('r', 'v') AND has_table_privilege(role, oid, privilege)
+$$;
+SELECT fencing_grant('regress_fencing_nobody', 'cdc');
+SELECT may('regress_fencing_nobody'), may_read('regress_fencing_nobody');
+SELECT access FROM fencing.grants WHERE role = 'regress_fencing_nobody';
+SET ROLE regress_fencing_nobody;
+SELECT count(*) >= 0 AS read FROM fencing.outbox;
+SELECT * FROM fencing.outbox FOR UPDATE;
+SELECT * FROM fencing.outbox_acks;
+SELECT * FROM fencing.outbox_pending;
+SELECT nextval('fencing.outbox_no_seq');
+RESET ROLE;
+SELECT fencing_grant('regress_fencing_nobody', k) FROM unnest('{cdc,relay}'::text[]) k;
+SELECT fencing_ungrant('regress_fencing_nobody', 'relay');
+SELECT may('regress_fencing_nobody'), may_read('regress_fencing_nobody');
+SELECT fencing_ungrant('regress_fencing_nobody', 'cdc');
+SELECT may('regress_fencing_nobody'), may_read('regress_fencing_nobody');
+-- lost in another way, and not there any more
+SELECT fencing_grant('regress_fencing_nobody', 'cdc');
+REVOKE SELECT ON fencing.outbox FROM regress_fencing_nobody;
+SELECT fencing_grant('regress_fencing_nobody', 'relay');
+SELECT access FROM fencing.grants WHERE role = 'regress_fencing_nobody';
+SELECT fencing_ungrant('regress_fencing_nobody', k) FROM unnest('{cdc,relay}'::text[]) k;
+SELECT may('regress_fencing_nobody'), may_read('regress_fencing_nobody');
+-- the administrator's access is that of the functions; what the extension gives pg_monitor stays
+SELECT may_read('regress_fencing_admin'), may_read('pg_monitor') AS before \gset
+SELECT fencing_grant('pg_monitor', 'cdc'), may_read('regress_fencing_watch') <> :'before' AS more;
+SELECT fencing_ungrant('pg_monitor', 'cdc'), may_read('regress_fencing_watch') = :'before' AS as_before;
+SELECT state() = :'state_before' AS no_row, acls() = :'acls_before' AS no_privilege;
+
 -- Names that must be quoted, and one that looks like a keyword.
 CREATE ROLE "regress_fencing_Upper ""q'$1";
 CREATE ROLE "regress_fencing_public";

@@ -79,7 +79,7 @@ SELECT desired, applied, lag FROM status;
 SELECT attempt($$SELECT fencing_target_desire('apply/app', 'eu', 4)$$);
 SELECT attempt($$SELECT fencing_target_desire('apply/app', 'new', 4)$$);
 -- of a document that is published elsewhere: any
-SELECT fencing_target_desire('apply/elsewhere', 'eu'), fencing_target_desire('apply/elsewhere', 'us', 9223372036854775807);
+SELECT fencing_target_desire('apply/elsewhere', 'eu'), fencing_target_desire('apply/elsewhere', 'us', 9007199254740991);
 SELECT * FROM status ORDER BY document_id, target_id;
 -- it is part of its transaction
 BEGIN;
@@ -118,6 +118,8 @@ SELECT * FROM deliver_all('apply/app', 'pinned', '{1}');
 SELECT desired, applied, lag FROM status WHERE target_id = 'pinned';
 SELECT * FROM deliver_all('apply/app', 'pinned', '{3}');
 SELECT desired, applied, lag FROM status WHERE target_id = 'pinned';
+SELECT fencing_target_desire('apply/app', 'pinned', 3);
+SELECT * FROM deliver_all('apply/app', 'pinned', '{2,3}');
 -- what it has is the least that can be desired
 SELECT attempt($$SELECT fencing_target_desire('apply/app', 'pinned', 2)$$);
 SELECT fencing_target_desire('apply/app', 'pinned', 3), fencing_target_desire('apply/app', 'pinned', 3);
@@ -297,17 +299,22 @@ SELECT outcome, applied_version FROM fencing_apply('apply/elsewhere', 'eu', 5, s
 SELECT outcome, applied_version FROM fencing_apply('apply/elsewhere', 'eu', 5, fencing_digest('null'), 'null', 'SELECT 1 / 0');
 -- and again above it, to the end
 SELECT outcome, applied_version FROM fencing_apply('apply/elsewhere', 'eu', 6, fencing_digest('null'), 'null', 'SELECT write($1, $2, $3, $5)');
-SELECT outcome, applied_version FROM fencing_apply('apply/elsewhere', 'us', 9223372036854775807, fencing_digest('{"v": 9}'), '{"v": 9}', 'SELECT write($1, $2, $3, $5)');
+SELECT outcome, applied_version FROM fencing_apply('apply/elsewhere', 'us', 9007199254740991, fencing_digest('{"v": 9}'), '{"v": 9}', 'SELECT write($1, $2, $3, $5)');
 SELECT * FROM status WHERE document_id = 'apply/elsewhere' ORDER BY target_id;
 -- one that is published here: its revision counts
 SELECT publish('apply/given', '{"v": 1}', '{"v": 2}'), fencing_target_desire('apply/given', 't');
 SELECT outcome, applied_version FROM fencing_apply('apply/given', 't', 1, fencing_digest('{"v": 2}'), '{"v": 2}', 'SELECT 1 / 0');
 SELECT outcome, applied_version FROM fencing_apply('apply/given', 't', 1, fencing_digest('{"v": 1}'), '{"v": 1.0}', 'SELECT write($1, $2, $3, $5)');
 SELECT attempt($$SELECT fencing_apply('apply/given', 't', 2, fencing_digest('{"v": 2}'), '{"v": 1}', 'SELECT 1 / 0')$$);
--- a version above the latest, as of a restored publisher whose targets know more
-SELECT outcome, applied_version FROM fencing_apply('apply/given', 't', 5, fencing_digest('{"v": 5}'), '{"v": 5}', 'SELECT write($1, $2, $3, $5)');
+-- a version above the latest was never published, whatever content is given with it
+SELECT attempt($$SELECT fencing_apply('apply/given', 't', 5, fencing_digest('{"v": 5}'), '{"v": 5}', 'SELECT 1 / 0')$$);
+-- the most there may be; else the target would be stale for ever
+SELECT attempt($$SELECT fencing_apply('apply/elsewhere', 'eu', 9007199254740992, fencing_digest('1'), '1', 'SELECT 1 / 0')$$);
+SELECT attempt($$SELECT fencing_apply('apply/elsewhere', 'eu', 9223372036854775807, fencing_digest('1'), '1', 'SELECT 1 / 0')$$);
+SELECT attempt($$SELECT fencing_target_desire('apply/elsewhere', 'eu', 9007199254740992)$$);
+SELECT attempt($$SELECT fencing_apply_reject('apply/elsewhere', 'eu', 9007199254740992, 'bad')$$);
 SELECT * FROM status WHERE document_id = 'apply/given';
--- what is then published under that number is a conflict, and one publishes once more
+-- until it is
 SELECT publish('apply/given', '{"v": 3}', '{"v": 4}', '{"v": "other 5"}');
 SELECT * FROM deliver_all('apply/given', 't', '{3, 5}');
 SELECT publish('apply/given', '{"v": "other 5"}');
@@ -593,6 +600,7 @@ CREATE ROLE regress_fencing_external;
 CREATE ROLE regress_fencing_admin;
 CREATE ROLE regress_fencing_watch IN ROLE pg_monitor;
 GRANT USAGE ON SCHEMA regress_apply TO PUBLIC;
+SELECT publish('apply/a', '{"v": 2}', '{"v": 3}');
 SELECT fencing_grant(('regress_fencing_' || access)::regrole, access) FROM unnest(ARRAY['client', 'target', 'publisher', 'relay', 'external', 'admin']) access;
 CREATE VIEW answers AS
 SELECT n, left(current_user, 0) || what AS what, left(attempt(command), 5) AS answer FROM (VALUES
@@ -601,6 +609,7 @@ SELECT n, left(current_user, 0) || what AS what, left(attempt(command), 5) AS an
 	(3, 'begin', $$SELECT outcome FROM fencing_apply_begin('apply/a', 't', md5(current_user)::uuid, '1 microsecond')$$),
 	(4, 'observe', $$SELECT fencing_apply_observe('apply/a', 't', 1, 2, fencing_digest('{"v": 2}'))$$),
 	(5, 'reject', $$SELECT fencing_apply_reject('apply/a', 't', 1, 'cannot')$$),
+	(5, 'forget', $$SELECT coalesce(nullif(fencing_target_forget('apply/a', current_user, 'gone')::text, ''), 'done')$$),
 	(6, 'current', $$SELECT 'row ' || version FROM fencing_publish_current('apply/a')$$),
 	(7, 'status', $$SELECT 'row ' || applied_version FROM fencing.rollout_status WHERE (document_id, target_id) = ('apply/a', 't')$$),
 	(8, 'table', $$SELECT 'row ' || applied FROM fencing.targets WHERE (document_id, target_id) = ('apply/a', 't')$$),

@@ -340,6 +340,8 @@ SELECT start('target/reject', 't', 'A'), observe('target/reject', 't', 'A', 4), 
 SELECT * FROM status('target/reject');
 SELECT publish_to('target/reject', 6);
 SELECT fencing_apply_reject('target/reject', 't', 6, 'timeout');
+SELECT outcome, applied_version FROM fencing_apply('target/reject', 't', 6, digest('target/reject', 6), statement => 'SELECT 1 / 0');
+SELECT fencing_target_desire('target/reject', 't');
 SELECT outcome, applied_version FROM fencing_apply('target/reject', 't', 6, digest('target/reject', 6), statement => 'SELECT 1');
 SELECT * FROM status('target/reject');
 -- one that is desired and was rejected: it waits for the desire of another
@@ -393,7 +395,9 @@ SELECT attempt($$SELECT fencing_apply_reject('target/reject', 'unknown', 8, 'bad
 --
 SELECT publish_to('target/both', 4), fencing_target_desire('target/both', 't', 2);
 SELECT start('target/both', 't', 'A');
--- a lease is no obstacle to fencing_apply
+-- a lease is no obstacle to fencing_apply, but what is desired is
+SELECT outcome, applied_version FROM fencing_apply('target/both', 't', 3, digest('target/both', 3), statement => 'SELECT 1 / 0');
+SELECT fencing_target_desire('target/both', 't', 3);
 SELECT outcome, applied_version FROM fencing_apply('target/both', 't', 3, digest('target/both', 3), statement => 'SELECT 1');
 -- what was handed out is below it now; what is applied is what should be there
 SELECT observe('target/both', 't', 'A', 3), observe('target/both', 't', 'A', 4), observe('target/both', 't', 'A', 2);

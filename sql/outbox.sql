@@ -673,6 +673,25 @@ SELECT left(consumer, 7) AS consumer, pending, parked FROM fencing.outbox_status
 SELECT fencing_outbox_unsubscribe(ascii(512)), fencing_outbox_unsubscribe(two_bytes(512)), fencing_outbox_unsubscribe('outbox/ro');
 
 --
+-- Aggregates of the extension's own: nobody else writes their events or takes
+-- their locks
+--
+\set VERBOSITY default
+SELECT count(*) AS events FROM fencing.outbox \gset
+BEGIN;
+SAVEPOINT s;
+SELECT fencing_outbox_emit('document', 'outbox/forged', 'publish', '{"version": 1}');
+ROLLBACK TO s;
+SELECT fencing_outbox_emit('tag', 'outbox/forged', 'tag.merged', '{}');
+ROLLBACK TO s;
+SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+COMMIT;
+SELECT fencing_outbox_emit(t, 'outbox/forged', 'x', '1') IS NOT NULL AS emitted FROM unnest('{Document,documents,tags,order.tag}'::text[]) t;
+SELECT outcome FROM fencing_publish('outbox/published', 0, '1');
+SELECT count(*) - :events AS events, count(*) FILTER (WHERE aggregatetype = 'document' AND aggregateid LIKE 'outbox/%') AS documents FROM fencing.outbox;
+\set VERBOSITY sqlstate
+
+--
 -- Wake-up: off by default, whoever emits may choose
 --
 SHOW fencing.outbox_notify;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * access.c
- *	  Who may call which functions.
+ *	  Who may call which functions, and who may read the outbox.
  *
  * fencing.grants keeps what was granted, by name of the role, so that an upgrade
  * can grant its new functions too.  The access lists of the functions have the
@@ -20,6 +20,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "fencing.h"
 #include "miscadmin.h"
@@ -39,6 +41,7 @@
 #define ACCESS_PUBLISHER	(1 << 3)
 #define ACCESS_EXTERNAL		(1 << 4)
 #define ACCESS_ADMIN		(1 << 5)
+#define ACCESS_CDC			(1 << 6)
 
 typedef struct AccessKind
 {
@@ -52,7 +55,8 @@ static const AccessKind access_kinds[] = {
 	{"target", ACCESS_TARGET},
 	{"publisher", ACCESS_PUBLISHER},
 	{"external", ACCESS_EXTERNAL},
-	{"admin", ACCESS_ADMIN}
+	{"admin", ACCESS_ADMIN},
+	{"cdc", ACCESS_CDC}			/* no function, but the table of events */
 };
 
 /* Every function that is not for everybody; admin has them all. */
@@ -84,6 +88,7 @@ static const AccessKind functions[] = {
 	{"fencing_publish_current", ACCESS_PUBLISHER | ACCESS_TARGET},
 	{"fencing_publish_revision", ACCESS_PUBLISHER | ACCESS_TARGET},
 	{"fencing_target_desire", ACCESS_PUBLISHER},
+	{"fencing_target_forget", ACCESS_PUBLISHER},
 	{"fencing_apply", ACCESS_TARGET},
 	{"fencing_apply_begin", ACCESS_TARGET},
 	{"fencing_apply_observe", ACCESS_TARGET},
@@ -105,8 +110,13 @@ static int	held_access(Oid roleid, Oid namespace, Oid extension);
 static void forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid extension);
 static List *functions_of(Oid namespace, Oid extension, int access, int besides);
 static bool may_any(Oid roleid, List *oids);
+static bool may_read_outbox(Oid roleid);
+static bool has_in_acl(Datum acl, Oid roleid, AclMode privilege);
 static ObjectWithArgs *function_object(Oid function);
-static void execute_grant(bool is_grant, const char *role, List *oids, Oid owner);
+static void execute_grants(bool is_grant, Oid roleid, const char *role, int access,
+						   List *oids, Oid owner);
+static void execute_grant(bool is_grant, const char *role, ObjectType type, List *objects,
+						  const char *privilege);
 
 PG_FUNCTION_INFO_V1(fencing_grant);
 PG_FUNCTION_INFO_V1(fencing_ungrant);
@@ -178,7 +188,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	{
 		if (row == NULL)
 			fencing_insert(grants, values, nulls);
-		execute_grant(true, role, functions_of(namespace, extension, access->bit, 0), owner);
+		execute_grants(true, roleid, role, access->bit,
+					   functions_of(namespace, extension, access->bit, 0), owner);
 	}
 	else
 	{
@@ -192,8 +203,8 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 
 		/* what the owner of the functions has is not ours to take */
 		if (roleid != owner)
-			execute_grant(false, role,
-						  functions_of(namespace, extension, access->bit, besides), owner);
+			execute_grants(false, roleid, role, access->bit,
+						   functions_of(namespace, extension, access->bit, besides), owner);
 	}
 	table_close(grants, NoLock);
 	ForceSyncCommit();
@@ -214,7 +225,7 @@ arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized %s: \"%s\"", name, value),
-			 errhint("Available values: client, relay, target, publisher, external, admin.")));
+			 errhint("Available values: client, relay, target, publisher, external, admin, cdc.")));
 	return NULL;				/* keep compiler quiet */
 }
 
@@ -245,7 +256,7 @@ granted_access(Relation grants, const char *role)
 
 /*
  * What it has by the access lists, under whatever name: it may execute one of
- * the functions that only this access gives, and "admin".
+ * the functions that only this access gives, and "admin"; or read the events.
  */
 static int
 held_access(Oid roleid, Oid namespace, Oid extension)
@@ -259,6 +270,8 @@ held_access(Oid roleid, Oid namespace, Oid extension)
 		if (may_any(roleid, functions_of(namespace, extension, bit, ~(bit | ACCESS_ADMIN))))
 			access |= bit;
 	}
+	if (may_read_outbox(roleid))
+		access |= ACCESS_CDC;
 	return access;
 }
 
@@ -328,23 +341,47 @@ may_any(Oid roleid, List *oids)
 	foreach(lc, oids)
 	{
 		HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(lfirst_oid(lc)));
-		Datum		value;
+		Datum		acl;
 		bool		isnull;
 
 		if (!HeapTupleIsValid(tuple))
 			elog(ERROR, "cache lookup failed for function %u", lfirst_oid(lc));
-		value = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proacl, &isnull);
-		if (!isnull)
-		{
-			Acl		   *acl = DatumGetAclP(value);
-
-			for (int i = 0; i < ACL_NUM(acl); i++)
-				found |= ACL_DAT(acl)[i].ai_grantee == roleid &&
-					(ACLITEM_GET_PRIVS(ACL_DAT(acl)[i]) & ACL_EXECUTE) != 0;
-		}
+		acl = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proacl, &isnull);
+		found |= !isnull && has_in_acl(acl, roleid, ACL_EXECUTE);
 		ReleaseSysCache(tuple);
 	}
 	return found;
+}
+
+/* Whether the table of events was granted to the role, to itself. */
+static bool
+may_read_outbox(Oid roleid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(fencing_table_oid(FENCING_OUTBOX)));
+	Datum		acl;
+	bool		isnull;
+	bool		found;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", fencing_table_oid(FENCING_OUTBOX));
+	acl = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relacl, &isnull);
+	found = !isnull && has_in_acl(acl, roleid, ACL_SELECT);
+	ReleaseSysCache(tuple);
+	return found;
+}
+
+static bool
+has_in_acl(Datum value, Oid roleid, AclMode privilege)
+{
+	Acl		   *acl = DatumGetAclP(value);
+
+	for (int i = 0; i < ACL_NUM(acl); i++)
+	{
+		if (ACL_DAT(acl)[i].ai_grantee == roleid &&
+			(ACLITEM_GET_PRIVS(ACL_DAT(acl)[i]) & privilege) != 0)
+			return true;
+	}
+	return false;
 }
 
 /* A function as GRANT names it. */
@@ -367,17 +404,48 @@ function_object(Oid function)
 	return object;
 }
 
-/* GRANT or REVOKE ALL ON FUNCTION, all of these, TO or FROM role, as their owner. */
+/*
+ * GRANT or REVOKE what the access gives: these functions, and of "cdc" the table
+ * of events; as their owner.
+ */
 static void
-execute_grant(bool is_grant, const char *role, List *oids, Oid owner)
+execute_grants(bool is_grant, Oid roleid, const char *role, int access, List *oids, Oid owner)
 {
-	GrantStmt  *stmt = makeNode(GrantStmt);
-	RoleSpec   *grantee = makeNode(RoleSpec);
+	List	   *functions = NIL;
 	Oid			saved_user;
 	int			saved_context;
 	ListCell   *lc;
 
-	if (oids == NIL)
+	foreach(lc, oids)
+		functions = lappend(functions, function_object(lfirst_oid(lc)));
+
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_NOFORCE_RLS);
+	execute_grant(is_grant, role, OBJECT_FUNCTION, functions, NULL);
+	if (access == ACCESS_CDC)
+	{
+		RangeVar   *outbox = makeRangeVar(pstrdup("fencing"), pstrdup("outbox"), -1);
+
+		execute_grant(is_grant, role, OBJECT_TABLE, list_make1(outbox), "select");
+
+		/* pg_monitor has it from the extension, for the views */
+		if (roleid != ROLE_PG_MONITOR)
+			execute_grant(is_grant, role, OBJECT_SCHEMA, list_make1(makeString(pstrdup("fencing"))),
+						  "usage");
+	}
+	SetUserIdAndSecContext(saved_user, saved_context);
+}
+
+/* GRANT or REVOKE a privilege, NULL for all, on these objects TO or FROM role. */
+static void
+execute_grant(bool is_grant, const char *role, ObjectType type, List *objects,
+			  const char *privilege)
+{
+	GrantStmt  *stmt = makeNode(GrantStmt);
+	RoleSpec   *grantee = makeNode(RoleSpec);
+
+	if (objects == NIL)
 		return;
 
 	grantee->roletype = ROLESPEC_CSTRING;
@@ -386,17 +454,17 @@ execute_grant(bool is_grant, const char *role, List *oids, Oid owner)
 
 	stmt->is_grant = is_grant;
 	stmt->targtype = ACL_TARGET_OBJECT;
-	stmt->objtype = OBJECT_FUNCTION;
-	foreach(lc, oids)
-		stmt->objects = lappend(stmt->objects, function_object(lfirst_oid(lc)));
-	stmt->privileges = NIL;		/* all */
+	stmt->objtype = type;
+	stmt->objects = objects;
 	stmt->grantees = list_make1(grantee);
 	stmt->behavior = DROP_RESTRICT;
+	if (privilege != NULL)
+	{
+		AccessPriv *priv = makeNode(AccessPriv);
 
-	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
-						   SECURITY_NOFORCE_RLS);
+		priv->priv_name = pstrdup(privilege);
+		stmt->privileges = list_make1(priv);
+	}
 	ExecuteGrantStmt(stmt);
-	SetUserIdAndSecContext(saved_user, saved_context);
 	CommandCounterIncrement();
 }

@@ -57,7 +57,7 @@ static void find_watermark(Gate *gate, Snapshot snapshot);
 static bytea *given_digest(Gate *gate);
 static void apply_accepted(Gate *gate);
 static void keep_applied(Gate *gate);
-static void target_never_desired(const Gate *gate);
+static void never_desired_or_published(const Gate *gate);
 static char *describe_apply(const Gate *gate);
 
 PG_FUNCTION_INFO_V1(fencing_apply);
@@ -72,7 +72,7 @@ static const GateKind apply_kind = {
 	.make_digest = given_digest,
 	.accepted = apply_accepted,
 	.keep_receipt = keep_applied,
-	.never_issued = target_never_desired,
+	.never_issued = never_desired_or_published,
 	.describe = describe_apply
 };
 
@@ -138,7 +138,7 @@ attempt(void *arg)
 	LOCKMODE	unlock;
 
 	fencing_arg_target(fcinfo, &apply->target);
-	gate->number = fencing_arg_token(fcinfo, 2, "version");
+	gate->number = fencing_arg_version(fcinfo, 2, "version");
 	fencing_refuse_null(fcinfo, 3, "digest");
 	apply->digest = PG_GETARG_BYTEA_P(3);
 	apply->content = PG_ARGISNULL(4) ? NULL : PG_GETARG_JSONB_P(4);
@@ -217,7 +217,7 @@ find_applied(Gate *gate, Snapshot snapshot)
 			receipt->result = JsonbPGetDatum(DatumGetJsonbP(target->values[Anum_targets_result - 1]));
 		receipt->committed_at = DatumGetTimestampTz(target->values[Anum_targets_applied_at - 1]);
 	}
-	else if (target->applied < gate->number)
+	else if (target->applied < gate->number && !target->retired)
 	{
 		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
@@ -238,11 +238,18 @@ find_watermark(Gate *gate, Snapshot snapshot)
 	FencingTarget *target = &((ApplyGate *) gate)->target;
 
 	fencing_find_target(gate->fence_rel, target, snapshot);
-	gate->fence.found = target->found;
+	gate->fence.found = target->found && !target->retired;
 	gate->fence.tuple = target->tuple;
 	gate->fence.number = target->applied;
 	gate->fence.purged_through = 0;
 	gate->fence.external = true;
+	if (gate->fence.found)
+	{
+		int64		latest = fencing_latest_version(target->document_id, snapshot);
+
+		gate->fence.unissued = latest > 0 && gate->number > latest;
+		gate->fence.undesired = fencing_is_undesired(target, gate->number);
+	}
 }
 
 /* It has no version of its own: it is of the one that it is compared with. */
@@ -330,10 +337,20 @@ fencing_refuse_in_apply(const FencingTarget *target, const char *function)
 	}
 }
 
+/* Raises LF001. */
 static void
-target_never_desired(const Gate *gate)
+never_desired_or_published(const Gate *gate)
 {
-	fencing_never_desired(&((const ApplyGate *) gate)->target);
+	const FencingTarget *target = &((const ApplyGate *) gate)->target;
+
+	if (gate->fence.found)
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
+		fencing_never_published(target->document_id, gate->number,
+								fencing_latest_version(target->document_id, snapshot));
+	}
+	fencing_never_desired(target);
 }
 
 static char *

@@ -44,7 +44,8 @@ static const char *const outcome_names[] = {
 	[FENCING_RECORDED] = "recorded",
 	[FENCING_WRITE] = "write",
 	[FENCING_AHEAD] = "ahead",
-	[FENCING_DIVERGED] = "diverged"
+	[FENCING_DIVERGED] = "diverged",
+	[FENCING_UNDESIRED] = "undesired"
 };
 
 /*

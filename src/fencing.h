@@ -97,6 +97,7 @@ typedef enum FencingOutcome
 	FENCING_WRITE,
 	FENCING_AHEAD,
 	FENCING_DIVERGED,
+	FENCING_UNDESIRED,
 	FENCING_AGAIN				/* internal: begin again */
 } FencingOutcome;
 
@@ -214,6 +215,24 @@ typedef enum FencingTable
 #define Anum_outbox_xid				9
 #define Natts_outbox				9
 
+#define Anum_outbox_consumers_consumer 1
+#define Anum_outbox_consumers_since	2
+#define Anum_outbox_consumers_since_era 3
+#define Anum_outbox_consumers_since_xid 4
+#define Anum_outbox_consumers_era	5
+#define Anum_outbox_consumers_xid	6
+#define Anum_outbox_consumers_after_no 7
+#define Anum_outbox_consumers_mark_era 8
+#define Anum_outbox_consumers_mark_xid 9
+#define Anum_outbox_consumers_mark_no 10
+#define Natts_outbox_consumers		10
+
+#define Anum_outbox_acks_consumer	1
+#define Anum_outbox_acks_event_no	2
+#define Anum_outbox_acks_acked_at	3
+#define Anum_outbox_acks_reason		4
+#define Natts_outbox_acks			4
+
 #define Anum_documents_document_id	1
 #define Anum_documents_version		2
 #define Natts_documents				2
@@ -253,7 +272,11 @@ typedef enum FencingTable
 #define Anum_targets_rejected_at	20
 #define Anum_targets_last_error		21
 #define Anum_targets_last_error_at	22
-#define Natts_targets				22
+#define Anum_targets_retired		23
+#define Anum_targets_retired_by		24
+#define Anum_targets_retired_reason 25
+#define Anum_targets_retired_at		26
+#define Natts_targets				26
 
 #define Anum_grants_role			1
 #define Anum_grants_access			2
@@ -417,6 +440,10 @@ typedef struct GateFence
 	int64		number;			/* the highest number accepted or issued; or to come next */
 	int64		purged_through; /* receipts up to here may be gone */
 	bool		external;		/* issued elsewhere: epochs do not apply */
+
+	/* of the gate's number, for a kind that jumps */
+	bool		unissued;		/* it was never issued */
+	bool		undesired;		/* it is not to be accepted */
 } GateFence;
 
 struct Gate
@@ -525,7 +552,7 @@ extern void fencing_take_lease(FencingJob *job);
 extern bool fencing_commit_in_progress(const text *job_key);
 
 /*
- * outbox.c: events
+ * outbox.c: events; outbox.h has the rest
  */
 extern bool fencing_outbox_notify;	/* setting */
 extern pg_uuid_t *fencing_emit(text *aggregate_type, text *aggregate_id, text *type,
@@ -566,13 +593,16 @@ typedef struct FencingTarget
 	bytea	   *applied_digest; /* NULL: nothing is applied */
 	int64		rejected;
 	bool		diverged;
+	bool		retired;
 } FencingTarget;
 
 extern void fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target);
+extern int64 fencing_arg_version(FunctionCallInfo fcinfo, int argno, const char *name);
 extern void fencing_find_target(Relation targets, FencingTarget *target, Snapshot snapshot);
 extern void fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple);
 extern text *fencing_target_job_key(const FencingTarget *target);
 pg_noreturn extern void fencing_never_desired(const FencingTarget *target);
+extern bool fencing_is_undesired(const FencingTarget *target, int64 version);
 extern void fencing_set_applied(FencingTarget *target, int64 version, bytea *digest,
 								int digest_version, TimestampTz applied_at);
 

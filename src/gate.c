@@ -406,8 +406,10 @@ judge(Gate *gate)
 		gate->outcome = gate->number <= fence->purged_through ? FENCING_PRUNED : FENCING_STALE;
 	else if (gate->number == fence->number || gate->kind->jumps)
 	{
-		gate->outcome = former_epoch ? FENCING_STALE : FENCING_COMMITTED;
-		certain = false;
+		gate->outcome = former_epoch ? FENCING_STALE :
+			fence->undesired ? FENCING_UNDESIRED : FENCING_COMMITTED;
+		gate->issued = !fence->unissued;
+		certain = fence->undesired || fence->unissued;
 	}
 	else
 	{
@@ -474,6 +476,8 @@ check_transaction_snapshot(Gate *gate)
 		same = gate->fence.found == fence.found &&
 			(!fence.found ||
 			 (gate->fence.number == fence.number &&
+			  gate->fence.unissued == fence.unissued &&
+			  gate->fence.undesired == fence.undesired &&
 			  (gate->number >= fence.number ||
 			   gate->fence.purged_through == fence.purged_through)));
 

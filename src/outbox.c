@@ -9,16 +9,11 @@
  * per event and consumer, never by a position in the numbers, and an event of a
  * slow transaction is not passed over.
  *
- * Acknowledgements are compacted: (era, xid) of a consumer is where all events
- * before are done and no transaction is left that could write one there.  xids
- * mean nothing after a restore, so the era, the epoch of epoch.c, stands before
- * them: in a new one everything old is before everything new.
- *
  * A consumer is a job; its relays take turns by its lease, and what they
  * acknowledge is fenced by its token.
  *
- * Locks: emit: the aggregate's lock, waiting.  ack, park: the fence of the
- * consumer, then its row in fencing.outbox_consumers, waiting.  read: none.
+ * Locks: emit: the aggregate's lock, waiting.  unsubscribe: the consumer's row,
+ * waiting.  read: none.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -31,57 +26,56 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
-#include "fencing.h"
+#include "common/hashfn.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
+#include "outbox.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
 #define CHANNEL				"fencing_outbox"
 
-/* One call of a relay. */
-typedef struct RelayCall
+/* An aggregate with a parked event. */
+typedef struct BlockedAggregate
 {
-	FencingJob	job;
-	Datum		ids;			/* of ack */
-	Datum		id;				/* of park */
-	text	   *reason;			/* of park; NULL: take it back */
-	int64		after_no;		/* events up to this number are done */
-	int64		affected;
-} RelayCall;
+	text	   *key;
+} BlockedAggregate;
 
-/* All int64, in the order of the query's columns. */
-typedef struct AckCounts
-{
-	int64		given;			/* different ids */
-	int64		known;
-	int64		pending;
-	int64		up_to_last;		/* pending up to the last id of each aggregate */
-} AckCounts;
-
-static void begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function);
-static void count_for_ack(RelayCall *call, AckCounts *counts);
-static void count_afresh(const char *query, Oid *argtypes, Datum *args, int nargs,
-						 int64 *counts, int ncounts);
-static bool ack_locked(void *arg);
-static bool park_locked(void *arg);
-static void compact(RelayCall *call);
-static void require_subscribed(RelayCall *call, bool lock);
-static bool is_any_prepared(void);
-static void make_mark(Datum *no, Datum *xid);
+static void refuse_reserved(const text *aggregate_type);
+static void notify_at_commit(void);
+static void notify_callback(XactEvent event, void *arg);
+static void notify_subxact_callback(SubXactEvent event, SubTransactionId sub,
+									SubTransactionId parent, void *arg);
 static void forget_acks(Datum consumer);
-static void put_events(SPITupleTable *rows, uint64 count, void *arg);
+static void put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows);
+static HTAB *make_blocked(void);
+static text *make_aggregate_key(const text *type, const text *id);
+static bool is_blocked(HTAB *blocked, OutboxScan *event, bool block);
+static uint32 hash_blocked(const void *key, Size keysize);
+static int	match_blocked(const void *a, const void *b, Size keysize);
+static void put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_emit);
 PG_FUNCTION_INFO_V1(fencing_outbox_subscribe);
 PG_FUNCTION_INFO_V1(fencing_outbox_unsubscribe);
 PG_FUNCTION_INFO_V1(fencing_outbox_read);
-PG_FUNCTION_INFO_V1(fencing_outbox_ack);
-PG_FUNCTION_INFO_V1(fencing_outbox_park);
+
+/*
+ * Aggregates whose events are written by other functions only: who could write
+ * more of them could tell of what has not happened, and hold their locks.
+ */
+static const char *const reserved_types[] = {"document", "tag"};
 
 bool		fencing_outbox_notify;
+
+/*
+ * The lowest nesting level at which an event was emitted that is to be notified
+ * of, 0: none.  It is a level of a subtransaction that has not been rolled back.
+ */
+static int	notify_level = 0;
 
 /*
  * fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
@@ -95,10 +89,28 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 	text	   *type = fencing_arg_key(fcinfo, 2, "type");
 
 	fencing_refuse_null(fcinfo, 3, "payload");
+	refuse_reserved(aggregate_type);
 	PreventCommandIfReadOnly("fencing_outbox_emit()");
 	PreventCommandIfParallelMode("fencing_outbox_emit()");
 	fencing_lock_aggregate(aggregate_type, aggregate_id);
 	PG_RETURN_UUID_P(fencing_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
+}
+
+/* Raises 22023. */
+static void
+refuse_reserved(const text *aggregate_type)
+{
+	char	   *type = text_to_cstring(aggregate_type);
+
+	for (size_t i = 0; i < lengthof(reserved_types); i++)
+	{
+		if (strcmp(type, reserved_types[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("aggregate_type \"%s\" is reserved", type),
+					 errdetail("Events of this type are written by the functions of the extension."),
+					 errhint("Use another aggregate_type.")));
+	}
 }
 
 /*
@@ -132,8 +144,49 @@ fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payloa
 
 	ForceSyncCommit();
 	if (fencing_outbox_notify)
-		Async_Notify(CHANNEL, "");
+		notify_at_commit();
 	return id;
+}
+
+/*
+ * Wakes the relays when this transaction commits.  Not by Async_Notify() at once:
+ * a transaction that has done so cannot be prepared.  One that is prepared wakes
+ * nobody, neither then nor when it commits.
+ */
+static void
+notify_at_commit(void)
+{
+	static bool registered = false;
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (!registered)
+	{
+		RegisterXactCallback(notify_callback, NULL);
+		RegisterSubXactCallback(notify_subxact_callback, NULL);
+		registered = true;
+	}
+	notify_level = notify_level == 0 ? level : Min(notify_level, level);
+}
+
+static void
+notify_callback(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT && notify_level > 0)
+		Async_Notify(CHANNEL, "");
+	notify_level = 0;
+}
+
+/* The level is still that of the subtransaction. */
+static void
+notify_subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId parent,
+						void *arg)
+{
+	if (notify_level < GetCurrentTransactionNestLevel())
+		return;
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		notify_level--;
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		notify_level = 0;
 }
 
 /* A random UUID (RFC 4122, version 4). */
@@ -180,13 +233,13 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 
 	(void) fencing_enter_epoch();
 	args[2] = Int64GetDatum(fencing_current_epoch());
-	make_mark(&args[3], &args[4]);
+	outbox_make_mark(&args[3], &args[4]);
 
 	/*
 	 * One that was prepared in a former era when the snapshot was taken may yet
 	 * commit, or has: then all events are looked at, until they are compacted.
 	 */
-	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || is_any_prepared());
+	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || outbox_any_prepared());
 	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
@@ -200,18 +253,32 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 Datum
 fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 {
-	static const char query[] =
-		"DELETE FROM fencing.outbox_consumers WHERE consumer OPERATOR(pg_catalog.=) $1";
-	Oid			argtypes[] = {TEXTOID};
-	Datum		args[lengthof(argtypes)];
+	OutboxConsumer consumer = {.consumer = fencing_arg_key(fcinfo, 0, "consumer")};
+	Relation	consumers;
+	FencingLock lock = FENCING_MOVED;
 
-	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
 	PreventCommandIfReadOnly("fencing_outbox_unsubscribe()");
 	PreventCommandIfParallelMode("fencing_outbox_unsubscribe()");
 
-	/* waits for an acknowledgement in flight; then its rows are seen */
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
-	forget_acks(args[0]);
+	consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
+	while (lock != FENCING_LOCKED)
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
+		/* waits for an acknowledgement in flight; then its rows are seen */
+		CHECK_FOR_INTERRUPTS();
+		outbox_find_consumer(consumers, &consumer, snapshot);
+		lock = consumer.found ? fencing_lock_row(consumers, consumer.tuple, LockWaitBlock) :
+			FENCING_LOCKED;
+		UnregisterSnapshot(snapshot);
+	}
+	if (consumer.found)
+	{
+		fencing_require_visible(consumers, consumer.tuple);
+		fencing_delete(consumers, consumer.tuple);
+	}
+	forget_acks(PointerGetDatum(consumer.consumer));
+	table_close(consumers, NoLock);
 	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
@@ -221,8 +288,8 @@ fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
  * snapshot: if the answer is no, later snapshots see what has become of those
  * that were.
  */
-static bool
-is_any_prepared(void)
+bool
+outbox_any_prepared(void)
 {
 	static const char query[] =
 		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts t"
@@ -234,8 +301,8 @@ is_any_prepared(void)
 }
 
 /* The last number drawn, and the first transaction that had not begun then. */
-static void
-make_mark(Datum *no, Datum *xid)
+void
+outbox_make_mark(Datum *no, Datum *xid)
 {
 	static const char query[] =
 		"SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM fencing.outbox_no_seq s";
@@ -249,41 +316,21 @@ make_mark(Datum *no, Datum *xid)
 static void
 forget_acks(Datum consumer)
 {
-	static const char query[] =
-		"DELETE FROM fencing.outbox_acks WHERE consumer OPERATOR(pg_catalog.=) $1";
-	Oid			argtypes[] = {TEXTOID};
+	Relation	acks = fencing_open(FENCING_OUTBOX_ACKS, RowExclusiveLock);
+	Snapshot	snapshot = fencing_fresh_snapshot();
 
-	fencing_query_as_owner(query, 1, argtypes, &consumer, NULL, NULL, NULL, NULL);
+	fencing_delete_all(acks, 1, &consumer, snapshot);
+	UnregisterSnapshot(snapshot);
+	table_close(acks, NoLock);
 }
 
 /*
  * fencing_outbox_read(consumer text, token bigint, max_rows int)
  *	→ SETOF outcome, id, aggregate_type, aggregate_id, type, payload, created_at
- *
- * In the order of the numbers every event of an aggregate comes after its
- * earlier ones; those that are not in this answer have been acknowledged, or
- * are parked, and then the later ones are left out.
  */
 Datum
 fencing_outbox_read(PG_FUNCTION_ARGS)
 {
-	static const char query[] =
-		"WITH parked AS MATERIALIZED ("
-		" SELECT e.aggregatetype, e.aggregateid, pg_catalog.min(e.no) AS no"
-		" FROM fencing.outbox_acks a"
-		" JOIN fencing.outbox e ON e.no OPERATOR(pg_catalog.=) a.event_no"
-		" WHERE a.consumer OPERATOR(pg_catalog.=) $1 AND a.acked_at IS NULL"
-		" GROUP BY e.aggregatetype, e.aggregateid"
-		")"
-		" SELECT p.id, p.aggregatetype, p.aggregateid, p.type, p.payload, p.created_at"
-		" FROM fencing.outbox_pending p"
-		" LEFT JOIN parked b ON b.aggregatetype OPERATOR(pg_catalog.=) p.aggregatetype"
-		"  AND b.aggregateid OPERATOR(pg_catalog.=) p.aggregateid"
-		" WHERE p.consumer OPERATOR(pg_catalog.=) $1 AND p.no OPERATOR(pg_catalog.>) $3"
-		" AND (b.no IS NULL OR p.no OPERATOR(pg_catalog.<) b.no)"
-		" ORDER BY p.no"
-		" LIMIT $2";
-	Oid			argtypes[] = {TEXTOID, INT4OID, INT8OID};
 	RelayCall	call = {0};
 	int			max_rows;
 	Snapshot	snapshot;
@@ -294,309 +341,195 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 	if (max_rows < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows must be greater than zero")));
+				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
-	begin_relay(&call, fcinfo, "fencing_outbox_read()");
+	outbox_begin_relay(&call, fcinfo, "fencing_outbox_read()");
 	snapshot = fencing_fresh_snapshot();
 	current = fencing_is_current(&call.job, snapshot);
 	UnregisterSnapshot(snapshot);
 	fencing_end_job(&call.job);
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!current)
-	{
-		ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-		Datum		values[7] = {0};
-		bool		nulls[7] = {false, true, true, true, true, true, true};
-
-		values[0] = fencing_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid,
-										  FENCING_STALE);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
+	if (current)
+		put_pending(&call, (ReturnSetInfo *) fcinfo->resultinfo, max_rows);
 	else
-	{
-		Datum		args[] = {PointerGetDatum(call.job.job_key), Int32GetDatum(max_rows),
-		Int64GetDatum(call.after_no)};
-
-		fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, put_events, fcinfo);
-	}
+		put_row((ReturnSetInfo *) fcinfo->resultinfo, FENCING_STALE, NULL);
+	outbox_end_relay(&call);
 	return (Datum) 0;
 }
 
-static void
-put_events(SPITupleTable *rows, uint64 count, void *arg)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) ((FunctionCallInfo) arg)->resultinfo;
-	Datum		values[7];
-	bool		nulls[7] = {false};
-
-	values[0] = fencing_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid,
-									  FENCING_CURRENT);
-	for (uint64 i = 0; i < count; i++)
-	{
-		for (int j = 1; j < 7; j++)
-			values[j] = SPI_getbinval(rows->vals[i], rows->tupdesc, j, &nulls[j]);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-}
-
 /*
- * fencing_outbox_ack(consumer text, token bigint, ids uuid[]) → outcome, acked int
- */
-Datum
-fencing_outbox_ack(PG_FUNCTION_ARGS)
-{
-	RelayCall	call = {0};
-	FencingOutcome outcome;
-	Datum		acked;
-	bool		isnull = false;
-
-	fencing_refuse_null(fcinfo, 2, "ids");
-	call.ids = PG_GETARG_DATUM(2);
-	if (array_contains_nulls(PG_GETARG_ARRAYTYPE_P(2)))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("ids must not contain nulls")));
-
-	begin_relay(&call, fcinfo, "fencing_outbox_ack()");
-	outcome = fencing_with_token(&call.job, false, ack_locked, &call);
-	if (outcome == FENCING_STALE)
-	{
-		AckCounts	counts;
-
-		/* done before the takeover, and the reply was lost */
-		count_for_ack(&call, &counts);
-		if (counts.given > 0 && counts.known == counts.given && counts.pending == 0)
-			outcome = FENCING_REPLAYED;
-	}
-	acked = Int32GetDatum((int32) call.affected);
-	return fencing_answer(fcinfo, outcome, &acked, &isnull);
-}
-
-/*
- * How the ids of an acknowledgement stand.  One is acknowledged already if it is
- * not pending although there is such an event.  If an aggregate has more pending
- * events up to its last one among the ids than are given, one was left out.
+ * In the order of the numbers every event of an aggregate comes after its
+ * earlier ones; those that are not in this answer have been acknowledged, or
+ * are parked, and then the later ones are left out.
+ *
+ * All of it is as one snapshot has it, that of any query at this moment.  Events
+ * are read as any SELECT would, with its predicate locks; for what is
+ * acknowledged the consumer's row is locked so, see outbox_ack.c.  What is said
+ * about events comes in the same order as they do.
  */
 static void
-count_for_ack(RelayCall *call, AckCounts *counts)
+put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 {
-	static const char query[] =
-		"WITH i AS MATERIALIZED (SELECT DISTINCT u.id FROM pg_catalog.unnest($2) u(id)),"
-		" p AS MATERIALIZED (SELECT p.no, p.aggregatetype, p.aggregateid FROM i"
-		"  JOIN fencing.outbox_pending p ON p.id OPERATOR(pg_catalog.=) i.id"
-		"   AND p.consumer OPERATOR(pg_catalog.=) $1),"
-		" last AS MATERIALIZED (SELECT p.aggregatetype, p.aggregateid, pg_catalog.max(p.no) AS no"
-		"  FROM p GROUP BY p.aggregatetype, p.aggregateid)"
-		" SELECT (SELECT pg_catalog.count(*) FROM i),"
-		" (SELECT pg_catalog.count(*) FROM i JOIN fencing.outbox e ON e.id OPERATOR(pg_catalog.=) i.id),"
-		" (SELECT pg_catalog.count(*) FROM p),"
-		" (SELECT COALESCE(pg_catalog.sum((SELECT pg_catalog.count(*) FROM fencing.outbox_pending b"
-		"   WHERE b.consumer OPERATOR(pg_catalog.=) $1"
-		"   AND b.aggregatetype OPERATOR(pg_catalog.=) l.aggregatetype"
-		"   AND b.aggregateid OPERATOR(pg_catalog.=) l.aggregateid"
-		"   AND b.no OPERATOR(pg_catalog.<=) l.no)), 0)::bigint FROM last l)";
-	Oid			argtypes[] = {TEXTOID, UUIDARRAYOID};
-	Datum		args[] = {PointerGetDatum(call->job.job_key), call->ids};
+	OutboxConsumer *consumer = &call->consumer;
+	Relation	outbox = fencing_open(FENCING_OUTBOX, AccessShareLock);
+	Relation	acks = fencing_open(FENCING_OUTBOX_ACKS, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	HTAB	   *blocked = make_blocked();
+	OutboxScan	events;
+	OutboxEvent event;
+	int64		after_no;
+	int64		acked_no = 0;	/* what is said last is about this one */
+	bool		more_acks = true;
 
-	count_afresh(query, argtypes, args, lengthof(args), (int64 *) counts,
-				 sizeof(AckCounts) / sizeof(int64));
-}
+	outbox_find_consumer(call->consumers, consumer, snapshot);
+	if (!consumer->found)
+		outbox_not_subscribed(call);
+	if (IsolationIsSerializable())
+		(void) fencing_visible_to_transaction(call->consumers, consumer->tuple);
 
-/*
- * Counts with fresh data.  Under REPEATABLE READ and SERIALIZABLE raises 40001 if
- * the transaction's own snapshot would give other numbers.
- */
-static void
-count_afresh(const char *query, Oid *argtypes, Datum *args, int nargs,
-			 int64 *counts, int ncounts)
-{
-	int64		own[4];
-
-	if (IsolationUsesXactSnapshot())
+	after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
+	outbox_scan_begin(&events, outbox, "outbox_pkey", snapshot);
+	outbox_scan_above(&events, after_no);
+	outbox_scan_begin(&consumer->acks, acks, "outbox_acks_pkey", SnapshotAny);
+	outbox_scan_equal(&consumer->acks, F_TEXTEQ, PointerGetDatum(consumer->consumer));
+	outbox_scan_above(&consumer->acks, after_no);
+	while (max_rows > 0 && outbox_scan_next(&events, snapshot))
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+		OutboxState state = OUTBOX_OPEN;
 
-		fencing_execute_as_owner(query, nargs, argtypes, args, NULL, snapshot, ncounts, counts);
-		UnregisterSnapshot(snapshot);
-		Assert(ncounts <= (int) lengthof(own));
-		fencing_execute_as_owner(query, nargs, argtypes, args, NULL, NULL, ncounts, own);
-		if (memcmp(own, counts, ncounts * sizeof(int64)) != 0)
-			fencing_serialization_failure();
+		outbox_scan_event(&events, &event);
+		while (more_acks && acked_no < event.no)
+		{
+			more_acks = outbox_scan_next(&consumer->acks, snapshot);
+			if (more_acks)
+				acked_no = DatumGetInt64(outbox_scan_get(&consumer->acks, Anum_outbox_acks_event_no));
+		}
+		if (more_acks && acked_no == event.no)
+			state = outbox_scan_state(&consumer->acks);
+		if (state == OUTBOX_ACKED || !outbox_concerns(consumer, &event))
+			continue;
+		if (is_blocked(blocked, &events, state == OUTBOX_PARKED))
+			continue;
+		put_row(rsinfo, FENCING_CURRENT, &events);
+		max_rows--;
 	}
-	else
-		fencing_execute_as_owner(query, nargs, argtypes, args, NULL, NULL, ncounts, counts);
-}
-
-static bool
-ack_locked(void *arg)
-{
-	static const char ack_query[] =
-		"INSERT INTO fencing.outbox_acks (consumer, event_no, acked_at)"
-		" SELECT $1, e.no, $3 FROM fencing.outbox e"
-		" WHERE e.id OPERATOR(pg_catalog.=) ANY ($2)"
-		" ON CONFLICT (consumer, event_no) DO UPDATE SET acked_at = EXCLUDED.acked_at, reason = NULL";
-	Oid			argtypes[] = {TEXTOID, UUIDARRAYOID, TIMESTAMPTZOID};
-	RelayCall  *call = (RelayCall *) arg;
-	Datum		args[] = {PointerGetDatum(call->job.job_key), call->ids,
-		TimestampTzGetDatum(GetCurrentTimestamp())};
-	AckCounts	counts;
-
-	fencing_require_same_fence(&call->job);
-	require_subscribed(call, true);
-	count_for_ack(call, &counts);
-	if (counts.known == counts.given && counts.pending == 0)
-		call->job.outcome = FENCING_REPLAYED;
-	else if (counts.pending < counts.given || counts.up_to_last > counts.pending)
-		call->job.outcome = FENCING_CONFLICT;
-	else
-	{
-		fencing_query_as_owner(ack_query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
-		compact(call);
-		ForceSyncCommit();
-		call->affected = counts.given;
-		call->job.outcome = FENCING_COMMITTED;
-		call->job.wrote = true;
-	}
-	return call->job.wrote;
-}
-
-/*
- * Moves (era, xid) of the consumer up to its first pending event, but not past
- * a transaction that may still write one, and forgets the acknowledgements
- * below.  While a transaction is prepared nothing is moved: it may be of a former
- * era, and all others of those have ended.
- */
-static void
-compact(RelayCall *call)
-{
-	static const char query[] =
-		"WITH h AS MATERIALIZED ("
-		" SELECT x.era, x.xid FROM ("
-		"  (SELECT p.era, p.xid FROM fencing.outbox_pending p"
-		"   WHERE p.consumer OPERATOR(pg_catalog.=) $1 ORDER BY p.era, p.xid LIMIT 1)"
-		"  UNION ALL"
-		"  SELECT $2, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
-		" ) x ORDER BY x.era, x.xid LIMIT 1"
-		"), moved AS ("
-		" UPDATE fencing.outbox_consumers c SET era = h.era, xid = h.xid,"
-		"  after_no = CASE WHEN r.reached THEN c.mark_no ELSE c.after_no END,"
-		"  mark_era = CASE WHEN r.reached THEN $2 ELSE c.mark_era END,"
-		"  mark_xid = CASE WHEN r.reached THEN $4 ELSE c.mark_xid END,"
-		"  mark_no = CASE WHEN r.reached THEN $3 ELSE c.mark_no END"
-		" FROM h, fencing.outbox_consumers o"
-		" CROSS JOIN LATERAL (SELECT ROW(h.era, h.xid) OPERATOR(pg_catalog.>=)"
-		"  ROW(o.mark_era, o.mark_xid) AS reached) r"
-		" WHERE c.consumer OPERATOR(pg_catalog.=) $1 AND o.consumer OPERATOR(pg_catalog.=) $1"
-		" AND ROW(h.era, h.xid) OPERATOR(pg_catalog.>) ROW(c.era, c.xid)"
-		" RETURNING h.era, h.xid"
-		")"
-		" DELETE FROM fencing.outbox_acks a USING moved m"
-		" WHERE a.consumer OPERATOR(pg_catalog.=) $1"
-		" AND (SELECT ROW(e.era, e.xid) OPERATOR(pg_catalog.<) ROW(m.era, m.xid)"
-		"  FROM fencing.outbox e WHERE e.no OPERATOR(pg_catalog.=) a.event_no)";
-	Oid			argtypes[] = {TEXTOID, INT8OID, INT8OID, XID8OID};
-	Datum		args[lengthof(argtypes)];
-	Snapshot	snapshot;
-
-	if (is_any_prepared())
-		return;
-
-	args[0] = PointerGetDatum(call->job.job_key);
-	args[1] = Int64GetDatum(fencing_current_epoch());
-	make_mark(&args[2], &args[3]);
-
-	/* newer than that look, and than any snapshot of the transaction */
-	snapshot = fencing_fresh_snapshot();
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, snapshot, NULL, NULL);
+	outbox_scan_end(&consumer->acks);
+	outbox_scan_end(&events);
 	UnregisterSnapshot(snapshot);
+	table_close(acks, AccessShareLock);
+	table_close(outbox, AccessShareLock);
 }
 
-/*
- * fencing_outbox_park(consumer text, token bigint, id uuid, reason text) → outcome
- */
-Datum
-fencing_outbox_park(PG_FUNCTION_ARGS)
+/* The aggregates of parked events, by their keys. */
+static HTAB *
+make_blocked(void)
 {
-	RelayCall	call = {0};
+	HASHCTL		ctl = {0};
 
-	fencing_refuse_null(fcinfo, 2, "id");
-	call.id = PG_GETARG_DATUM(2);
-	call.reason = PG_ARGISNULL(3) ? NULL : fencing_arg_reason(fcinfo, 3, "reason");
-
-	begin_relay(&call, fcinfo, "fencing_outbox_park()");
-	return fencing_answer(fcinfo, fencing_with_token(&call.job, false, park_locked, &call), NULL, NULL);
+	ctl.keysize = sizeof(BlockedAggregate);
+	ctl.entrysize = sizeof(BlockedAggregate);
+	ctl.match = match_blocked;
+	ctl.hash = hash_blocked;
+	ctl.hcxt = CurrentMemoryContext;
+	return hash_create("fencing outbox", 16, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 }
 
+/* Both with their lengths, so that no two aggregates have one key. */
+static text *
+make_aggregate_key(const text *type, const text *id)
+{
+	return cstring_to_text(psprintf("%d/%s/%s", (int) VARSIZE_ANY_EXHDR(type),
+									text_to_cstring(type), text_to_cstring(id)));
+}
+
+/* Whether the aggregate of the scan's event is, or is from now on. */
 static bool
-park_locked(void *arg)
+is_blocked(HTAB *blocked, OutboxScan *event, bool block)
 {
-	static const char pending_query[] =
-		"SELECT pg_catalog.count(*) FROM fencing.outbox_pending p"
-		" WHERE p.consumer OPERATOR(pg_catalog.=) $1 AND p.id OPERATOR(pg_catalog.=) $2";
-	static const char park_query[] =
-		"INSERT INTO fencing.outbox_acks (consumer, event_no, reason)"
-		" SELECT $1, e.no, $3 FROM fencing.outbox e WHERE e.id OPERATOR(pg_catalog.=) $2"
-		" ON CONFLICT (consumer, event_no) DO UPDATE SET reason = EXCLUDED.reason";
-	static const char unpark_query[] =
-		"DELETE FROM fencing.outbox_acks a USING fencing.outbox e"
-		" WHERE a.consumer OPERATOR(pg_catalog.=) $1 AND e.id OPERATOR(pg_catalog.=) $2"
-		" AND a.event_no OPERATOR(pg_catalog.=) e.no AND a.acked_at IS NULL";
-	Oid			argtypes[] = {TEXTOID, UUIDOID, TEXTOID};
-	RelayCall  *call = (RelayCall *) arg;
-	Datum		args[] = {PointerGetDatum(call->job.job_key), call->id,
-		PointerGetDatum(call->reason)};
-	int64		pending;
+	BlockedAggregate aggregate;
+	bool		found;
 
-	fencing_require_same_fence(&call->job);
-	require_subscribed(call, true);
-	count_afresh(pending_query, argtypes, args, 2, &pending, 1);
-	if (pending == 0)
-	{
-		call->job.outcome = FENCING_CONFLICT;
+	if (!block && hash_get_num_entries(blocked) == 0)
 		return false;
-	}
-	if (call->reason != NULL)
-		fencing_query_as_owner(park_query, 3, argtypes, args, NULL, NULL, NULL, NULL);
-	else
-		fencing_query_as_owner(unpark_query, 2, argtypes, args, NULL, NULL, NULL, NULL);
-	ForceSyncCommit();
-	call->job.outcome = FENCING_COMMITTED;
-	call->job.wrote = true;
-	return true;
+	aggregate.key = make_aggregate_key(DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregatetype)),
+									   DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregateid)));
+	(void) hash_search(blocked, &aggregate, block ? HASH_ENTER : HASH_FIND, &found);
+	if (!block)
+		pfree(aggregate.key);
+	return found || block;
+}
+
+static uint32
+hash_blocked(const void *key, Size keysize)
+{
+	const text *name = ((const BlockedAggregate *) key)->key;
+
+	return hash_bytes((const unsigned char *) VARDATA(name), VARSIZE(name) - VARHDRSZ);
+}
+
+static int
+match_blocked(const void *a, const void *b, Size keysize)
+{
+	return !fencing_same_text(((const BlockedAggregate *) a)->key, ((const BlockedAggregate *) b)->key);
+}
+
+/* A row of the answer; event NULL: none is there. */
+static void
+put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event)
+{
+	static const int columns[] = {
+		Anum_outbox_id, Anum_outbox_aggregatetype, Anum_outbox_aggregateid, Anum_outbox_type,
+		Anum_outbox_payload, Anum_outbox_created_at
+	};
+	Datum		values[7] = {0};
+	bool		nulls[7] = {false, true, true, true, true, true, true};
+
+	values[0] = fencing_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid, outcome);
+	for (int i = 1; event != NULL && i < 7; i++)
+		values[i] = slot_getattr(event->slot, columns[i - 1], &nulls[i]);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 /* Reads the arguments that all relay functions begin with. */
-static void
-begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
+void
+outbox_begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
 {
+	Snapshot	snapshot;
+
 	call->job.job_key = fencing_arg_key(fcinfo, 0, "consumer");
 	call->job.token = fencing_arg_token(fcinfo, 1, "token");
+	call->consumer.consumer = call->job.job_key;
 	fencing_begin_job(&call->job, function);
-	require_subscribed(call, false);
+	call->consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
+
+	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (!call->consumer.found)
+		outbox_not_subscribed(call);
 }
 
-/* Raises 22023 if there is no such consumer; with lock he stays. */
-static void
-require_subscribed(RelayCall *call, bool lock)
+/* A call that wrote nothing leaves no lock. */
+void
+outbox_end_relay(RelayCall *call)
 {
-	static const char query[] =
-		"SELECT pg_catalog.count(*), COALESCE(pg_catalog.max(c.after_no), 0)"
-		" FROM fencing.outbox_consumers c WHERE c.consumer OPERATOR(pg_catalog.=) $1";
-	static const char lock_query[] =
-		"SELECT pg_catalog.count(*), COALESCE(pg_catalog.max(c.after_no), 0)"
-		" FROM (SELECT o.after_no FROM fencing.outbox_consumers o"
-		"  WHERE o.consumer OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE) c";
-	Oid			argtypes[] = {TEXTOID};
-	Datum		args[] = {PointerGetDatum(call->job.job_key)};
-	int64		counts[2];
+	LOCKMODE	lockmode = call->job.wrote ? NoLock : RowExclusiveLock;
 
-	fencing_execute_as_owner(lock ? lock_query : query, lengthof(args), argtypes, args,
-							 NULL, NULL, lengthof(counts), counts);
-	if (counts[0] == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(call->job.job_key)),
-				 errhint("Call fencing_outbox_subscribe() first.")));
-	call->after_no = counts[1];
+	if (call->acks != NULL)
+	{
+		table_close(call->acks, lockmode);
+		table_close(call->outbox, call->job.wrote ? NoLock : AccessShareLock);
+	}
+	table_close(call->consumers, lockmode);
+}
+
+/* Raises 22023. */
+void
+outbox_not_subscribed(const RelayCall *call)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(call->job.job_key)),
+			 errhint("Call fencing_outbox_subscribe() first.")));
 }

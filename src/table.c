@@ -165,7 +165,7 @@ static const Column outbox_columns[Natts_outbox] = {
 	COLUMN("xid", XID8OID)
 };
 
-static const Column outbox_consumers_columns[] = {
+static const Column outbox_consumers_columns[Natts_outbox_consumers] = {
 	KEY("consumer"),
 	NULLABLE("since", PG_SNAPSHOTOID),
 	COLUMN("since_era", INT8OID),
@@ -178,7 +178,7 @@ static const Column outbox_consumers_columns[] = {
 	COLUMN("mark_no", INT8OID)
 };
 
-static const Column outbox_acks_columns[] = {
+static const Column outbox_acks_columns[Natts_outbox_acks] = {
 	KEY("consumer"),
 	COLUMN("event_no", INT8OID),
 	NULLABLE("acked_at", TIMESTAMPTZOID),
@@ -226,7 +226,11 @@ static const Column targets_columns[Natts_targets] = {
 	TEXT("rejected_reason", false),
 	NULLABLE("rejected_at", TIMESTAMPTZOID),
 	TEXT("last_error", false),
-	NULLABLE("last_error_at", TIMESTAMPTZOID)
+	NULLABLE("last_error_at", TIMESTAMPTZOID),
+	COLUMN("retired", BOOLOID),
+	{"retired_by", NAMEOID, C_COLLATION_OID, false},
+	TEXT("retired_reason", false),
+	NULLABLE("retired_at", TIMESTAMPTZOID)
 };
 
 #define SHAPE(table, keys)	.name = #table, .columns = table##_columns, \
@@ -243,7 +247,7 @@ static const TableShape shapes[FENCING_NTABLES] = {
 	[FENCING_REQUEST_SCHEMAS] = {SHAPE(request_schemas, 2)},
 	[FENCING_RECORDS] = {SHAPE(records, 3)},
 	[FENCING_OUTBOX] = {SHAPE(outbox, 1), .by_queries = true, .immutable = true},
-	[FENCING_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1), .by_queries = true},
+	[FENCING_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
 	[FENCING_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2), .by_queries = true},
 	[FENCING_DOCUMENTS] = {SHAPE(documents, 1)},
 	[FENCING_REVISIONS] = {SHAPE(revisions, 2), .immutable = true},

@@ -11,10 +11,13 @@
  *
  * The lease of a target is that of a job whose key is made of both ids.
  *
+ * A target that is retired keeps its row, so that it does not begin anew below
+ * what it has had when it is desired again.
+ *
  * Locks: desire: the key lock of the target (to make the row) or the row in
- * fencing.targets, waiting; reject: the row, waiting.  begin: fence and lease of
- * the job, then the row, without waiting; observe: the fence, then the row,
- * waiting.
+ * fencing.targets, waiting; reject, forget: the row, waiting.  begin: fence and
+ * lease of the job, then the row, without waiting; observe: the fence, then the
+ * row, waiting.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -31,6 +34,9 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+/* every number up to it is exact in JavaScript, too */
+#define MAX_VERSION		((INT64CONST(1) << 53) - 1)
+
 /* One call about a target: its arguments, what it sees, its answer. */
 typedef struct TargetCall
 {
@@ -40,7 +46,8 @@ typedef struct TargetCall
 	Relation	revisions;
 	int64		version;		/* argument, or what is handed out; 0: none */
 	bytea	   *digest;			/* of observe */
-	text	   *reason;			/* of reject */
+	text	   *reason;			/* of reject and forget */
+	bool		of_retired;		/* of desire and forget: it may be retired */
 	FencingRevision revision;	/* looked at last */
 	FencingOutcome outcome;
 	bool		wrote;
@@ -56,6 +63,8 @@ static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
 static void check_desired(TargetCall *call);
 static int64 require_published(TargetCall *call);
+static bool retire_locked(void *arg);
+static void refuse_live(TargetCall *call);
 static bool needs_no_mark(TargetCall *call);
 static bool reject_locked(void *arg);
 static bool choose_version(TargetCall *call, Snapshot snapshot);
@@ -70,6 +79,7 @@ static void set_column(FencingTarget *target, int column, Datum value);
 static void set_error(FencingTarget *target, text *error);
 
 PG_FUNCTION_INFO_V1(fencing_target_desire);
+PG_FUNCTION_INFO_V1(fencing_target_forget);
 PG_FUNCTION_INFO_V1(fencing_apply_begin);
 PG_FUNCTION_INFO_V1(fencing_apply_observe);
 PG_FUNCTION_INFO_V1(fencing_apply_reject);
@@ -80,6 +90,24 @@ fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target)
 {
 	target->document_id = fencing_arg_key(fcinfo, 0, "document_id");
 	target->target_id = fencing_arg_key(fcinfo, 1, "target_id");
+}
+
+/*
+ * A version that somebody wants to apply: from 1 up, and not so high that no
+ * other could ever follow.  Raises 22004, 22023.
+ */
+int64
+fencing_arg_version(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	int64		version = fencing_arg_token(fcinfo, argno, name);
+
+	if (version > MAX_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be greater than %lld, not %lld", name,
+						(long long) MAX_VERSION, (long long) version),
+				 errdetail("Versions are numbered 1, 2, 3, ... by those who publish.")));
+	return version;
 }
 
 /* Finds the target's row, or not, as the snapshot sees it. */
@@ -110,6 +138,7 @@ fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
 		target->applied_digest = DatumGetByteaP(target->values[Anum_targets_applied_digest - 1]);
 	target->rejected = DatumGetInt64(target->values[Anum_targets_rejected - 1]);
 	target->diverged = DatumGetBool(target->values[Anum_targets_diverged - 1]);
+	target->retired = DatumGetBool(target->values[Anum_targets_retired - 1]);
 }
 
 /* The job whose lease the target's writer has: both keys with their lengths. */
@@ -127,15 +156,36 @@ fencing_target_job_key(const FencingTarget *target)
 	return cstring_to_text(psprintf("apply/%s", TextDatumGetCString(hex)));
 }
 
-/* Raises LF001. */
+/* Raises LF001; the target is not there, or is retired. */
 void
 fencing_never_desired(const FencingTarget *target)
 {
+	const char *document_id = text_to_cstring(target->document_id);
+	const char *target_id = text_to_cstring(target->target_id);
+
+	if (!target->found)
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_NEVER_ISSUED),
+				 errmsg("document \"%s\" has no target \"%s\"", document_id, target_id),
+				 errhint("Register it by fencing_target_desire().")));
 	ereport(ERROR,
 			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
-			 errmsg("document \"%s\" has no target \"%s\"", text_to_cstring(target->document_id),
-					text_to_cstring(target->target_id)),
-			 errhint("Register it by fencing_target_desire().")));
+			 errmsg("target \"%s\" of document \"%s\" is retired", target_id, document_id),
+			 errdetail("It was retired by %s at %s: %s",
+					   NameStr(*DatumGetName(target->values[Anum_targets_retired_by - 1])),
+					   timestamptz_to_str(DatumGetTimestampTz(target->values[Anum_targets_retired_at - 1])),
+					   TextDatumGetCString(target->values[Anum_targets_retired_reason - 1])),
+			 errhint("If it is to have versions again, call fencing_target_desire().")));
+}
+
+/*
+ * Whether nobody is to write this version, which is above the applied one: the
+ * target is pinned to a lower one, or has rejected it.
+ */
+bool
+fencing_is_undesired(const FencingTarget *target, int64 version)
+{
+	return (target->desired != 0 && version > target->desired) || version == target->rejected;
 }
 
 /* Another version is the applied one now; write the row then. */
@@ -177,12 +227,12 @@ end_call(TargetCall *call)
 	table_close(call->targets, call->wrote ? NoLock : RowExclusiveLock);
 }
 
-/* Reads the row.  Raises LF001 if there is none. */
+/* Reads the row.  Raises LF001 if there is none, or the target is retired. */
 static void
 look(TargetCall *call, Snapshot snapshot)
 {
 	fencing_find_target(call->targets, &call->target, snapshot);
-	if (!call->target.found)
+	if (!call->target.found || (call->target.retired && !call->of_retired))
 		fencing_never_desired(&call->target);
 }
 
@@ -223,7 +273,7 @@ write_target(TargetCall *call)
 /*
  * fencing_target_desire(document_id text, target_id text, version bigint) → void
  *
- * Asking again for a version takes a rejection back.
+ * Asking again for a version takes a rejection back, and a retirement.
  */
 Datum
 fencing_target_desire(PG_FUNCTION_ARGS)
@@ -231,7 +281,8 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.version = PG_ARGISNULL(2) ? 0 : fencing_arg_token(fcinfo, 2, "version");
+	call.version = PG_ARGISNULL(2) ? 0 : fencing_arg_version(fcinfo, 2, "version");
+	call.of_retired = true;
 	begin_call(&call, fcinfo, "fencing_target_desire()");
 
 	snapshot = fencing_fresh_snapshot();
@@ -278,6 +329,7 @@ desire_new(TargetCall *call)
 	set_column(target, Anum_targets_repair, Int64GetDatum(0));
 	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
 	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
+	set_column(target, Anum_targets_retired, BoolGetDatum(false));
 	fencing_insert(call->targets, target->values, target->nulls);
 	fencing_unlock_absent(call->targets, 2, key);
 	ForceSyncCommit();
@@ -289,7 +341,7 @@ static bool
 is_desired(TargetCall *call)
 {
 	check_desired(call);
-	return call->version == call->target.desired &&
+	return call->version == call->target.desired && !call->target.retired &&
 		call->target.rejected <= call->target.applied;
 }
 
@@ -306,6 +358,7 @@ desire_locked(void *arg)
 	else
 		target->nulls[Anum_targets_desired - 1] = true;
 	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
+	set_column(target, Anum_targets_retired, BoolGetDatum(false));
 	return write_target(call);
 }
 
@@ -340,6 +393,67 @@ require_published(TargetCall *call)
 }
 
 /*
+ * fencing_target_forget(document_id text, target_id text, reason text) → void
+ */
+Datum
+fencing_target_forget(PG_FUNCTION_ARGS)
+{
+	TargetCall	call = {0};
+
+	call.reason = fencing_arg_reason(fcinfo, 2, "reason");
+	call.of_retired = true;
+	begin_call(&call, fcinfo, "fencing_target_forget()");
+	call.job.job_key = fencing_target_job_key(&call.target);
+
+	fencing_begin_job(&call.job, "fencing_target_forget()");
+	with_target(&call, retire_locked);
+	call.job.wrote = call.wrote;
+	fencing_end_job(&call.job);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+/* With the row locked nobody can begin to write the target. */
+static bool
+retire_locked(void *arg)
+{
+	TargetCall *call = (TargetCall *) arg;
+	FencingTarget *target = &call->target;
+	NameData	actor;
+
+	if (target->retired)
+	{
+		fencing_require_visible(call->targets, target->tuple);
+		return false;
+	}
+	refuse_live(call);
+	namestrcpy(&actor, GetUserNameFromId(GetSessionUserId(), false));
+	set_column(target, Anum_targets_retired, BoolGetDatum(true));
+	set_column(target, Anum_targets_retired_by, NameGetDatum(&actor));
+	set_column(target, Anum_targets_retired_reason, PointerGetDatum(call->reason));
+	set_column(target, Anum_targets_retired_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	return write_target(call);
+}
+
+/* Raises 55006. */
+static void
+refuse_live(TargetCall *call)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+
+	fencing_look_job(&call->job, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (fencing_is_live(&call->job, GetCurrentTimestamp()))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("target \"%s\" of document \"%s\" is being written",
+						text_to_cstring(call->target.target_id),
+						text_to_cstring(call->target.document_id)),
+				 errdetail("Job \"%s\" has a live lease.", text_to_cstring(call->job.job_key)),
+				 errhint("Release or revoke it first.")));
+}
+
+/*
  * fencing_apply_reject(document_id text, target_id text, version bigint, reason text)
  *	→ outcome
  */
@@ -349,7 +463,7 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.version = fencing_arg_token(fcinfo, 2, "version");
+	call.version = fencing_arg_version(fcinfo, 2, "version");
 	call.reason = fencing_arg_reason(fcinfo, 3, "reason");
 	begin_call(&call, fcinfo, "fencing_apply_reject()");
 
@@ -609,8 +723,8 @@ record_observation(void *arg)
 	if (found > expected && found <= attempted && has_digest(call, found, call->digest))
 		expected = found;
 
-	/* nobody is to write a version that was rejected since */
-	given_up = expected > target->applied && expected == target->rejected;
+	/* nobody is to write a version that is not desired any more */
+	given_up = expected > target->applied && fencing_is_undesired(target, expected);
 
 	/* an empty target has what a deletion asks for */
 	if (found == 0)

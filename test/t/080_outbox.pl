@@ -165,8 +165,38 @@ sql(q{SET fencing.outbox_notify = on; SELECT emit('n', 'n3')});
 like($listener->query_safe('SELECT 1'), qr/Asynchronous notification "fencing_outbox"/, 'one when an event was emitted');
 sql(q{SET fencing.outbox_notify = on; SELECT count(emit('n', 'n' || i)) FROM generate_series(10, 1009) i});
 is(() = $listener->query_safe('SELECT 1') =~ /Asynchronous notification/g, 1, 'one of a transaction, not one of each event');
+# a savepoint that is rolled back, and what is emitted beside it
+sub woken { return scalar(() = $listener->query_safe('SELECT 1') =~ /Asynchronous notification/g) }
+sql(q{SET fencing.outbox_notify = on; BEGIN; SAVEPOINT s; SELECT emit('n', 'never'); ROLLBACK TO s; COMMIT});
+is(woken(), 0, 'none of a savepoint that is rolled back');
+sql(q{SET fencing.outbox_notify = on; BEGIN; SAVEPOINT s; SAVEPOINT t; SELECT emit('n', 'n4'); RELEASE s;
+SAVEPOINT u; SELECT emit('n', 'never'); ROLLBACK TO u; COMMIT});
+is(woken(), 1, 'one of a savepoint that was released');
+sql(q{SET fencing.outbox_notify = on; BEGIN; SAVEPOINT s; SELECT emit('n', 'never'); SAVEPOINT t; SELECT emit('n', 'never'); RELEASE t; ROLLBACK TO s; COMMIT});
+is(woken(), 0, 'none of one that was released into one that is rolled back');
+sql(q{SET fencing.outbox_notify = on; BEGIN; SELECT emit('n', 'n5');
+DO $$ BEGIN PERFORM emit('n', 'never'); PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN END $$; COMMIT});
+is(woken(), 1, 'one of what was emitted before');
+# the setting counts when the event is emitted
+sql(q{BEGIN; SET LOCAL fencing.outbox_notify = on; SELECT emit('n', 'n6'); SET LOCAL fencing.outbox_notify = off; COMMIT});
+is(woken(), 1, 'asked for when it was emitted');
+# emitted at COMMIT, by a deferred trigger
+sql(q{
+CREATE TABLE late (name text);
+CREATE FUNCTION emit_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM emit('n', NEW.name); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER t AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION emit_late();
+SET fencing.outbox_notify = on;
+INSERT INTO late VALUES ('n7');
+DROP TABLE late;
+});
+is(woken(), 1, 'emitted at COMMIT');
+# prepared: it can be, and wakes nobody; neither does the session's next transaction
+sql(q{SET fencing.outbox_notify = on; BEGIN; SELECT emit('n', 'n8'); PREPARE TRANSACTION 'emitted'; SELECT 1; CREATE TABLE after_prepare ()});
+is(woken(), 0, 'none of a prepared transaction');
+sql(q{COMMIT PREPARED 'emitted'});
+is(woken(), 0, 'nor at COMMIT PREPARED');
 $listener->quit;
-is(sql(q{SELECT ack_all('c'), get('c')}), 'committed 1002|', 'delivered with and without');
+is(sql(q{SELECT ack_all('c'), get('c')}), 'committed 1007|', 'delivered with and without');
 $slow->quit;
 
 #

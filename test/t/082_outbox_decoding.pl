@@ -17,11 +17,17 @@ $node->start;
 $node->safe_psql('postgres', q{
 CREATE EXTENSION fencing CASCADE;
 CREATE PUBLICATION outbox FOR TABLE fencing.outbox;
-SELECT pg_create_logical_replication_slot('pgoutput', 'pgoutput');
 SELECT fencing_outbox_subscribe('c', true);
 SELECT fencing_acquire('c', md5('A')::uuid, '1 hour');
 CREATE TABLE business (line text);
+-- not a superuser: what the connector is, and what it is granted
+CREATE ROLE connector LOGIN REPLICATION;
 });
+my @connector = (extra_params => [ '-U', 'connector' ]);
+my (undef, undef, $refused) = $node->psql('postgres', 'SELECT * FROM fencing.outbox', @connector);
+like($refused, qr/permission denied for schema fencing/, 'without a grant the connector reads nothing');
+$node->safe_psql('postgres', q{SELECT fencing_grant('connector', 'cdc')});
+$node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('pgoutput', 'pgoutput')}, @connector);
 
 chomp(my $library = `pg_config --pkglibdir`);
 my $wal2json = -e "$library/wal2json.so";
@@ -35,7 +41,7 @@ if ($wal2json)
 		$node->poll_query_until('postgres', q{SELECT setting LIKE '%wal2json%' FROM pg_settings WHERE name = 'output_plugin_libraries'})
 		  or die 'output_plugin_libraries';
 	}
-	$node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('wal2json', 'wal2json')});
+	$node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('wal2json', 'wal2json')}, @connector);
 }
 
 # A slow transaction that is overtaken, two of one aggregate, a savepoint that
@@ -63,6 +69,15 @@ my @columns = qw(aggregateid aggregatetype id payload type);
 my $table = $node->safe_psql('postgres', qq{SELECT @{[ join ', ', @columns ]} FROM fencing.outbox});
 my %row = map { my @values = split /\|/; ($values[4] => { map { $columns[$_] => $values[$_] } 0 .. 4 }) } split /\n/, $table;
 is(join(' ', sort keys %row), join(' ', sort @commit_order), 'the events that were committed');
+
+# The connector's initial snapshot is all of it, and nothing else of the state.
+is($node->safe_psql('postgres', qq{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT @{[ join ', ', @columns ]} FROM fencing.outbox}, @connector),
+	$table, 'the initial snapshot');
+foreach my $other (qw(outbox_acks outbox_consumers outbox_status revisions receipts))
+{
+	(undef, undef, $refused) = $node->psql('postgres', "SELECT * FROM fencing.$other", @connector);
+	like($refused, qr/permission denied for (table|view) $other/, "not $other");
+}
 
 # What a relay reads, aggregate by aggregate.
 my $read = $node->safe_psql('postgres', q{
@@ -101,7 +116,7 @@ sub cstring
 
 my (@events, @names, %kinds);
 foreach my $line (split /\n/, $node->safe_psql('postgres', q{
-	SELECT encode(data, 'hex') FROM pg_logical_slot_get_binary_changes('pgoutput', NULL, NULL, 'proto_version', '1', 'publication_names', 'outbox')}))
+	SELECT encode(data, 'hex') FROM pg_logical_slot_get_binary_changes('pgoutput', NULL, NULL, 'proto_version', '1', 'publication_names', 'outbox')}, @connector))
 {
 	my $bytes = pack 'H*', $line;
 	my $kind = substr $bytes, 0, 1, '';
@@ -147,7 +162,7 @@ SKIP:
 		FROM (SELECT data, ordinality FROM pg_logical_slot_get_changes('wal2json', NULL, NULL, 'format-version', '2', 'add-tables', 'fencing.outbox', 'include-transaction', 'false')
 			WITH ORDINALITY t(lsn, xid, data, ordinality)) d
 			LEFT JOIN LATERAL jsonb_array_elements(data::jsonb->'columns') WITH ORDINALITY e(c, i) ON true
-		ORDER BY d.ordinality, i});
+		ORDER BY d.ordinality, i}, @connector);
 	@events = ();
 	my %actions;
 	foreach my $line (split /\n/, $changes)
