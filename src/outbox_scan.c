@@ -54,8 +54,7 @@ outbox_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snap
 	consumer->tuple = fencing_find(consumers, 1, &key, snapshot);
 	consumer->found = consumer->tuple != NULL;
 	if (consumer->found)
-		heap_deform_tuple(consumer->tuple, RelationGetDescr(consumers), consumer->values,
-						  consumer->nulls);
+		fencing_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
 }
 
 /*
