@@ -39,6 +39,7 @@ OBJS = \
 	src/pass.o \
 	src/guard.o \
 	src/epoch.o \
+	src/durable.o \
 	src/retention.o \
 	src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"

@@ -34,6 +34,7 @@ CREATE TABLE fencing.floor (
 	tli bigint NOT NULL,
 	epoch bigint NOT NULL,
 	floor bigint NOT NULL,
+	since timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	PRIMARY KEY (sysid, dboid, reloid)
 ) USING heap WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
@@ -45,6 +46,7 @@ COMMENT ON COLUMN fencing.floor.reloid IS 'OID of fencing.floor itself when the 
 COMMENT ON COLUMN fencing.floor.tli IS 'WAL timeline on which the epoch was reached';
 COMMENT ON COLUMN fencing.floor.epoch IS 'epoch; tokens up to epoch * 2^36 are of the past';
 COMMENT ON COLUMN fencing.floor.floor IS 'highest token of a forgotten job';
+COMMENT ON COLUMN fencing.floor.since IS 'when the epoch was written down';
 
 CREATE TABLE fencing.fences (
 	job_key text COLLATE "C" NOT NULL PRIMARY KEY,
@@ -106,7 +108,7 @@ CREATE TABLE fencing.revocations (
 	revoked_at timestamptz NOT NULL
 ) USING heap;
 
-COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, or all of them by a new epoch, and why';
+COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, or all of them by a new epoch, and why; readable by pg_monitor';
 COMMENT ON COLUMN fencing.revocations.id IS 'number of the entry; gaps are possible';
 COMMENT ON COLUMN fencing.revocations.job_key IS 'the job; NULL for a new epoch, which ends all';
 COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale; of a new epoch its start';
@@ -434,7 +436,7 @@ AS 'MODULE_PATHNAME', 'fencing_release'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_release(text, uuid, bigint) IS
-'ends the lease now: released (also the second time) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+'ends the lease now: released (also the second time, and also one of a former epoch, for which others would wait) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_revoke(job_key text, reason text,
 	OUT token bigint)
@@ -802,7 +804,7 @@ AS 'MODULE_PATHNAME', 'fencing_new_epoch'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_new_epoch(text, bigint) IS
-'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases; every next token is above all that were issued, and above the given one. Waits for commits in flight. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 54000';
+'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases for their owners (others wait until the end that was promised); every next token is above all that were issued, and above the given one. Waits for commits in flight, beside which others go on, and names them in a NOTICE. Moves the sequences above what the tables hold. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 40P01, 54000, 55P03';
 
 CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
 	OUT purged bigint, OUT more boolean)
@@ -859,23 +861,49 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION fencing_statement_cache() IS
 'how the plans kept for the statements of this backend do: places and places in use, bytes and bytes in use, look-ups that found a plan, that did not, plans that gave way to another, and plans that were not kept because they are large or have a literal whose value depends on time or settings';
 
+CREATE FUNCTION fencing.read_epoch(OUT timeline bigint, OUT epoch bigint, OUT epoch_start bigint,
+	OUT since timestamptz, OUT epochs_left bigint, OUT new_epoch_needed boolean, OUT floor bigint,
+	OUT other_identities integer, OUT highest_other_epoch bigint)
+AS 'MODULE_PATHNAME', 'fencing_read_epoch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.read_epoch() IS
+'where this database is, for fencing.epoch_status; answers also when fencing.epoch_start() raises 55000';
+
+CREATE VIEW fencing.epoch_status AS
+SELECT e.timeline, e.epoch, e.epoch_start, e.since, e.epochs_left, e.new_epoch_needed, e.floor,
+	e.other_identities, e.highest_other_epoch
+FROM fencing.read_epoch() e;
+
+COMMENT ON VIEW fencing.epoch_status IS 'the epoch of this database, and whether an administrator has to begin another; readable by pg_monitor';
+COMMENT ON COLUMN fencing.epoch_status.timeline IS 'WAL timeline that the server is on';
+COMMENT ON COLUMN fencing.epoch_status.epoch IS 'the epoch; if a new one is needed, the last that is known';
+COMMENT ON COLUMN fencing.epoch_status.epoch_start IS 'tokens up to this one are of a former epoch';
+COMMENT ON COLUMN fencing.epoch_status.since IS 'when the first token of the epoch was issued, or fencing_new_epoch() was called; NULL: none has been issued';
+COMMENT ON COLUMN fencing.epoch_status.epochs_left IS 'how many more there can be';
+COMMENT ON COLUMN fencing.epoch_status.new_epoch_needed IS 'whether every call fails with 55000 until fencing_new_epoch() is called: the server is on a timeline before the one that it has been on';
+COMMENT ON COLUMN fencing.epoch_status.floor IS 'highest token of a forgotten job';
+COMMENT ON COLUMN fencing.epoch_status.other_identities IS 'how many other databases this one is a copy of, or has been copied to and back';
+COMMENT ON COLUMN fencing.epoch_status.highest_other_epoch IS 'highest epoch of those; NULL: there are none';
+
 CREATE VIEW fencing.lease_status AS
-SELECT l.job_key, l.token, l.owner, l.lease_until, s.live,
-	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining
-FROM (SELECT pg_catalog.clock_timestamp() AS now, fencing.epoch_start() AS epoch_start OFFSET 0) c
+SELECT l.job_key, l.token, l.owner, CASE WHEN l.lease_until OPERATOR(pg_catalog.>) '-infinity'::timestamptz THEN l.lease_until END AS lease_until, s.live,
+	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining,
+	l.token OPERATOR(pg_catalog.<=) c.epoch_start AS former_epoch
+FROM (SELECT pg_catalog.clock_timestamp() AS now, e.epoch_start FROM fencing.read_epoch() e OFFSET 0) c
 CROSS JOIN fencing.leases l
 LEFT JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) l.job_key
 CROSS JOIN LATERAL (SELECT COALESCE(c.now OPERATOR(pg_catalog.<) l.lease_until
-	AND l.token OPERATOR(pg_catalog.=) f.token
-	AND l.token OPERATOR(pg_catalog.>) c.epoch_start, false) AS live) s;
+	AND l.token OPERATOR(pg_catalog.=) f.token, false) AS live) s;
 
 COMMENT ON VIEW fencing.lease_status IS 'who holds which job, and for how long; readable by pg_monitor';
 COMMENT ON COLUMN fencing.lease_status.job_key IS 'the job';
 COMMENT ON COLUMN fencing.lease_status.token IS 'the token that was issued with the lease';
 COMMENT ON COLUMN fencing.lease_status.owner IS 'the execution that holds or held it';
-COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; -infinity when released';
-COMMENT ON COLUMN fencing.lease_status.live IS 'not ended, not superseded, not of a former epoch';
+COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; NULL when released';
+COMMENT ON COLUMN fencing.lease_status.live IS 'not ended and not superseded: others are told held';
 COMMENT ON COLUMN fencing.lease_status.remaining IS 'rest of a live lease';
+COMMENT ON COLUMN fencing.lease_status.former_epoch IS 'whether the token is of a former epoch: for its owner it is over, others wait until it ends';
 
 CREATE VIEW fencing.receipt_log AS
 SELECT r.job_key, r.token, r.step, r.digest_version, r.committed_at
@@ -1042,5 +1070,6 @@ GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
 
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
-	fencing.outbox_status, fencing.revision_history, fencing.rollout_status TO pg_monitor;
-GRANT EXECUTE ON FUNCTION fencing.epoch_start() TO pg_monitor;
+	fencing.outbox_status, fencing.revision_history, fencing.rollout_status,
+	fencing.epoch_status, fencing.revocations TO pg_monitor;
+GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.read_epoch() TO pg_monitor;

@@ -69,7 +69,8 @@ SELECT show(epoch_start) AS epoch_start FROM fencing_new_epoch('restored from ye
 SELECT show(fencing.epoch_start());
 SELECT * FROM floors;
 -- leases
-SELECT job_key, live, remaining FROM fencing.lease_status WHERE job_key LIKE 'epoch/%' ORDER BY 1;
+SELECT job_key, live, remaining IS NOT NULL AS rest, former_epoch FROM fencing.lease_status WHERE job_key LIKE 'epoch/%' ORDER BY 1;
+SELECT j, acquire('epoch/' || j, 'B') FROM unnest('{a,b,c}'::text[]) j;
 SELECT j, outcome, token, lease_until FROM unnest('{a,b}'::text[]) j, fencing_renew('epoch/' || j, md5('A')::uuid, token(0, 1));
 SELECT j, fencing_release('epoch/' || j, md5('A')::uuid, token(0, 1)) FROM unnest('{a,b,d}'::text[]) j;
 -- commits: with a receipt as ever, without one stale, and never LF001: the old
@@ -128,6 +129,67 @@ FROM revocations ORDER BY id;
 DELETE FROM revocations;
 
 --
+-- Who may look: pg_monitor, at everything that needs no secret
+--
+GRANT pg_monitor TO regress_epoch;
+SET ROLE regress_epoch;
+SELECT epoch_start = fencing.epoch_start() AS same, since IS NOT NULL AS since, new_epoch_needed FROM fencing.epoch_status;
+SELECT count(*) >= 0 AS may FROM fencing.revocations;
+SELECT count(*) >= 0 AS may FROM fencing.lease_status;
+SELECT * FROM fencing.floor;
+DELETE FROM fencing.revocations;
+RESET ROLE;
+REVOKE pg_monitor FROM regress_epoch;
+-- and nobody else
+SET ROLE regress_epoch;
+SELECT * FROM fencing.epoch_status;
+SELECT * FROM fencing.read_epoch();
+SELECT * FROM fencing.revocations;
+RESET ROLE;
+-- no view shows a time that a client cannot read
+SELECT count(*) FROM (SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.views USING (table_schema, table_name)
+	WHERE table_schema = 'fencing' AND data_type LIKE 'timestamp%') c
+CROSS JOIN LATERAL query_to_xml(format('SELECT 1 FROM fencing.%I WHERE NOT isfinite(%I)', table_name, column_name), true, false, '') AS x
+WHERE x::text LIKE '%row%';
+
+--
+-- Sequences: a new epoch moves them above what the tables hold, and never back
+--
+SELECT show(fencing_revoke('epoch/n', 'test')) IS NOT NULL AS done FROM generate_series(1, 3);
+SELECT fencing_outbox_emit('epoch', 'e', 'test', '1') IS NOT NULL AS done FROM generate_series(1, 3);
+SELECT last_value AS revocations FROM fencing.revocations_id_seq \gset
+SELECT last_value AS events FROM fencing.outbox_no_seq \gset
+-- as logical replication leaves them
+SELECT setval('fencing.revocations_id_seq', 1, false), setval('fencing.outbox_no_seq', 1, false);
+SELECT new_epoch('switched over') IS NOT NULL AS done;
+SELECT (SELECT last_value FROM fencing.revocations_id_seq) - :revocations AS revocations,
+	(SELECT last_value FROM fencing.outbox_no_seq) - :events AS events;
+SELECT fencing_outbox_emit('epoch', 'e', 'test', '1') IS NOT NULL AS emitted, show(fencing_revoke('epoch/n', 'test')) IS NOT NULL AS revoked;
+SELECT setval('fencing.outbox_no_seq', :events + 100) > 0 AS set, setval('fencing.revocations_id_seq', :revocations + 100) > 0 AS set;
+SELECT new_epoch('nothing to do') IS NOT NULL AS done;
+SELECT (SELECT last_value FROM fencing.revocations_id_seq) - :revocations AS revocations,
+	(SELECT last_value FROM fencing.outbox_no_seq) - :events AS events;
+-- of events that are gone the consumers know: a number that they take for done
+-- would not be delivered
+SELECT fencing_outbox_subscribe('epoch/consumer', true);
+UPDATE fencing.outbox_consumers SET after_no = :events + 200, mark_no = :events + 300 WHERE consumer = 'epoch/consumer';
+SELECT new_epoch('switched over') IS NOT NULL AS done;
+SELECT last_value - :events AS events FROM fencing.outbox_no_seq;
+SELECT fencing_outbox_unsubscribe('epoch/consumer');
+-- undone, they stay where they are: that does no harm
+SELECT setval('fencing.outbox_no_seq', 1);
+BEGIN;
+SELECT new_epoch('undone') IS NOT NULL AS done;
+ROLLBACK;
+SELECT last_value >= :events AS events FROM fencing.outbox_no_seq;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT new_epoch('repeatable read') IS NOT NULL AS done;
+COMMIT;
+SELECT purged > 0 AS purged FROM fencing_purge('events', '1 microsecond');
+\set back 'DELETE FROM fencing.floor WHERE reloid <> \'fencing.floor\'::regclass OR sysid <> (SELECT system_identifier FROM pg_control_system()); UPDATE fencing.floor SET epoch = :first, floor = 0, tli = :own_tli; DELETE FROM fencing.leases WHERE job_key LIKE \'epoch/%\'; DELETE FROM fencing.fences WHERE job_key LIKE \'epoch/%\'; DELETE FROM fencing.receipts WHERE job_key LIKE \'epoch/%\'; DELETE FROM revocations;'
+:back
+
+--
 -- Arguments
 --
 SELECT new_epoch(NULL) AS null, new_epoch('') AS empty, new_epoch(NULL, 1) AS null_above, new_epoch('', 1) AS empty_above;
@@ -146,7 +208,6 @@ SELECT n, new_epoch('too high', n) FROM unnest('{9223372036854775807,92233720368
 SELECT fencing.epoch_start() = :before AS unchanged;
 SELECT n, new_epoch('below', n) FROM unnest('{0,-1,-9223372036854775808}'::bigint[]) n;
 -- back to the start
-\set back 'DELETE FROM fencing.floor WHERE reloid <> \'fencing.floor\'::regclass OR sysid <> (SELECT system_identifier FROM pg_control_system()); UPDATE fencing.floor SET epoch = :first, floor = 0, tli = :own_tli; DELETE FROM fencing.leases WHERE job_key LIKE \'epoch/%\'; DELETE FROM fencing.fences WHERE job_key LIKE \'epoch/%\'; DELETE FROM fencing.receipts WHERE job_key LIKE \'epoch/%\'; DELETE FROM revocations;'
 :back
 -- Another connection, as a backend may remember the epoch while nobody tells it
 -- of an UPDATE by hand.
@@ -246,8 +307,10 @@ SELECT * FROM floors;
 SELECT acquire('epoch/h'), acquire('epoch/i'), acquire('epoch/k');
 SELECT fencing_forget('epoch/g');
 SELECT commit('epoch/g', token(0, 4)), commit('epoch/g', token(1, 3)), acquire('epoch/g');
--- a lease that a new epoch has ended may be forgotten
+-- one whose lease of a former epoch others are waiting for may not be forgotten
 SELECT acquire('epoch/l'), new_epoch('test');
+SELECT fencing_forget('epoch/l');
+SELECT show(fencing_revoke('epoch/l', 'test'));
 SELECT fencing_forget('epoch/l');
 SELECT acquire('epoch/l');
 
@@ -273,6 +336,10 @@ DELETE FROM fencing.fences WHERE job_key LIKE 'epoch/%';
 DELETE FROM fencing.leases WHERE job_key LIKE 'epoch/%';
 DELETE FROM fencing.receipts WHERE job_key LIKE 'epoch/%';
 
+CREATE VIEW status AS SELECT timeline - (SELECT tli FROM own_tli) AS timeline, epoch - (SELECT epoch FROM at_start) AS epoch,
+	show(epoch_start) AS epoch_start, since BETWEEN now() - interval '1 hour' AND clock_timestamp() AS since,
+	epochs_left + epoch AS epochs, new_epoch_needed AS needed, show(floor) AS floor, other_identities AS others,
+	highest_other_epoch - (SELECT epoch FROM at_start) AS highest FROM fencing.epoch_status;
 CREATE VIEW state AS SELECT epoch - (SELECT epoch FROM at_start) AS epoch, show(floor) AS floor, reloid = 'fencing.floor'::regclass
 	AND dboid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND sysid = (SELECT system_identifier FROM pg_control_system()) AS own,
 	tli = (SELECT tli FROM own_tli) AS own_tli FROM fencing.floor ORDER BY 3, 1;
@@ -301,8 +368,11 @@ SET search_path = regress_epoch, public;
 SELECT show(fencing.epoch_start()), commit('epoch/a', token(3, 1)), commit('epoch/a', token(3, 1), step => 'b'), commit('epoch/a', token(3, 2)), commit('epoch/never', token(3, 2));
 SELECT live FROM fencing.lease_status WHERE job_key = 'epoch/a';
 SELECT * FROM state;
+-- nothing has been issued in it
+SELECT * FROM status;
 SELECT acquire('epoch/a'), acquire('epoch/n');
 SELECT * FROM state;
+SELECT * FROM status;
 \c -
 \set VERBOSITY sqlstate
 SET client_min_messages = error;
@@ -339,7 +409,9 @@ SELECT count(*) FROM fencing_receipt('epoch/a', token(3, 1));
 SELECT fencing_revoke('epoch/a', 'test');
 SELECT fencing_renew('epoch/a', md5('A')::uuid, token(3, 1));
 SELECT show(fencing.epoch_start());
-SELECT job_key, live FROM fencing.lease_status;
+-- what an operator looks at answers all the same
+SELECT job_key, live FROM fencing.lease_status WHERE job_key LIKE 'epoch/%';
+SELECT * FROM status;
 SELECT * FROM state;
 SELECT new_epoch('restored') > '3:' AS done;
 SELECT * FROM state;
@@ -373,6 +445,7 @@ SELECT show_from(fencing.epoch_start(), :own_tli), commit('epoch/a', token(9, 1)
 -- written by the first issuer, once; the others' rows stay
 SELECT acquire('epoch/a') = 'acquired ' || show(fencing.epoch_start() + 1) AS next;
 SELECT epoch - CASE WHEN own THEN :own_tli - 1 ELSE 0 END AS epoch, floor, own, own_tli OR NOT own AS own_tli FROM state;
+SELECT since, needed, others, highest FROM status;
 \c -
 \set VERBOSITY sqlstate
 SET client_min_messages = error;

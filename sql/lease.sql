@@ -463,9 +463,9 @@ ROLLBACK;
 SELECT * FROM state WHERE job_key = 'lease/a';
 
 --
--- Epochs: a new one ends all leases and puts every new token above the old
--- ones.  Other backends cache the epoch, so the change is followed by a new
--- connection.
+-- Epochs: a new one ends all leases for their owners and puts every new token
+-- above the old ones; others wait until the end that was promised.  The change is
+-- followed by a new connection.
 --
 SELECT outcome, token FROM fencing_acquire('lease/e1', md5('A')::uuid, '1 hour');
 SELECT outcome, result FROM fencing_commit('lease/e1', 1, '1', 'SELECT 1 AS n', step => 'old');
@@ -477,7 +477,7 @@ SELECT fencing.epoch_start();
 UPDATE fencing.floor SET epoch = 3;
 \c -
 SELECT fencing.epoch_start();
-SELECT live, remaining FROM fencing.lease_status WHERE job_key = 'lease/e1';
+SELECT live, remaining IS NOT NULL AS rest, former_epoch FROM fencing.lease_status WHERE job_key = 'lease/e1';
 -- the token is the fence's, the lease would last, and yet
 SELECT * FROM fencing_renew('lease/e1', md5('A')::uuid, 1);
 SELECT * FROM fencing_commit('lease/e1', 1, '2', 'SELECT 2 AS n');
@@ -488,17 +488,25 @@ SELECT outcome, result, fence FROM fencing_commit('lease/e1', 1, '2', 'SELECT 2 
 SELECT * FROM fencing_commit('lease/e9', 206158430208, '1', 'SELECT 1');
 SELECT fencing_commit('lease/e9', 206158430209, '1', 'SELECT 1');
 \echo :SQLSTATE
--- the same owner gets a new token, another need not wait, a new job likewise
+-- the same owner gets a new token; another waits, unless the old owner released
 SELECT outcome, token FROM fencing_acquire('lease/e1', md5('A')::uuid);
+SELECT outcome, token, lease_until > now() + interval '59 min' AS promised, retry_after_ms > 59 * 60000 AS retry
+FROM fencing_acquire('lease/e2', md5('B')::uuid);
+SELECT outcome, token FROM fencing_renew('lease/e2', md5('A')::uuid, 1);
+SELECT fencing_release('lease/e2', md5('B')::uuid, 1), fencing_release('lease/e2', md5('A')::uuid, 1), fencing_release('lease/e2', md5('A')::uuid, 1);
 SELECT outcome, token FROM fencing_acquire('lease/e2', md5('B')::uuid);
+SELECT fencing_release('lease/e2', md5('A')::uuid, 1);
 SELECT outcome, token FROM fencing_acquire('lease/e9', md5('A')::uuid);
 SELECT fencing_revoke('lease/e3', 'new epoch');
 SELECT outcome, fence FROM fencing_commit('lease/e1', 206158430209, '3', 'SELECT 3 AS n');
 SELECT outcome, fence FROM fencing_commit('lease/e1', 1, '3', 'SELECT 3 AS n');
 SELECT outcome, token FROM fencing_acquire('lease/e1', md5('B')::uuid);
-SELECT live FROM fencing.lease_status WHERE job_key = 'lease/e1';
+SELECT live, former_epoch FROM fencing.lease_status WHERE job_key = 'lease/e1';
 SELECT job_key, token, purged_through FROM fencing.fences WHERE job_key ~ '^lease/e[0-9]' ORDER BY job_key;
--- not live any more, so it can be forgotten
+-- somebody may still be at it: not to be forgotten before it is revoked, or ended
+SELECT fencing_forget('lease/e4') IS NOT NULL AS done;
+\echo :SQLSTATE
+SELECT fencing_revoke('lease/e4', 'new epoch');
 SELECT fencing_forget('lease/e4') IS NOT NULL AS done;
 -- tokens issued elsewhere know no epochs
 SELECT outcome, fence FROM fencing_commit('lease/ext', 7, '1', 'SELECT 1');

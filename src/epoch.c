@@ -16,9 +16,10 @@
  * waiting.  The table has a handful of rows and is read on each call: a cache
  * could not be told of rows that a restore copies in.
  *
- * Locks: AccessShareLock on fencing.floor from judging by the epoch to the end
- * of a transaction that wrote, so that whoever takes AccessExclusiveLock has
- * nobody left who judges by an old epoch.  The row is locked last of all.
+ * Locks: RowShareLock on fencing.floor from judging by the epoch to the end of a
+ * transaction that wrote.  A new epoch takes ExclusiveLock, so that nobody is
+ * left who judges by an old one; those who only read (pg_dump, views) are not in
+ * its way, nor it in theirs.  The row is locked last of all.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -32,10 +33,13 @@
 #include "access/xlogrecovery.h"
 #include "catalog/pg_type.h"
 #include "fencing.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/snapmgr.h"
 
 #define EPOCH_BITS			36
@@ -45,6 +49,10 @@
 /* how far a new identity goes up: more promotions than anybody has behind him */
 #define NEW_IDENTITY_EPOCHS 1024
 
+/* How long a new epoch stands in line, and all who come after it behind it. */
+#define FIRST_SLICE_MS		100
+#define LAST_SLICE_MS		1000
+
 /* what a look at fencing.floor found */
 typedef struct Identity
 {
@@ -52,12 +60,23 @@ typedef struct Identity
 	TimeLineID	own_tli;
 	int64		own_epoch;
 	int64		own_floor;
-	int64		foreign_epoch;	/* highest of the other rows, or -1 */
+	TimestampTz own_since;
+	int			nforeign;		/* rows of other identities */
+	int64		foreign_epoch;	/* their highest, or -1 */
 } Identity;
 
+static void lock_floor(void);
+static bool lock_within_slice(void *arg);
+static void tell_lockers(const LOCKTAG *tag);
+static void notice_lockers(SPITupleTable *rows, uint64 count, void *arg);
+static void advance_sequences(void);
+static bool is_behind(const Identity *identity, TimeLineID tli);
+static void require_not_behind(const Identity *identity, TimeLineID tli);
+static TimeLineID current_timeline(void);
 static int64 compute_epoch(const Identity *identity, TimeLineID tli);
 static void check_epoch(int64 epoch);
 static void look(Relation rel, Snapshot snapshot, Identity *identity);
+static void look_afresh(Relation rel, Identity *identity);
 static void identity_key(Datum *key);
 static void write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch,
 					  int64 floor);
@@ -65,6 +84,7 @@ static void write_down(void);
 static bool raise_floor(void *arg);
 
 PG_FUNCTION_INFO_V1(fencing_epoch_start);
+PG_FUNCTION_INFO_V1(fencing_read_epoch);
 PG_FUNCTION_INFO_V1(fencing_new_epoch);
 
 /* As of the last fencing_enter_epoch(). */
@@ -73,21 +93,70 @@ static TimeLineID current_tli;
 static bool current_written;	/* our row says so already */
 
 /*
- * fencing.epoch_start() → bigint, for views.
+ * fencing.epoch_start() → bigint.  Reads, and so waits for nobody.
  */
 Datum
 fencing_epoch_start(PG_FUNCTION_ARGS)
 {
-	int64		epoch_start = fencing_enter_epoch();
+	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	TimeLineID	tli = current_timeline();
+	Identity	identity;
+	int64		epoch;
 
-	fencing_leave_epoch();
-	PG_RETURN_INT64(epoch_start);
+	look_afresh(rel, &identity);
+	require_not_behind(&identity, tli);
+	epoch = compute_epoch(&identity, tli);
+	check_epoch(epoch);
+	table_close(rel, AccessShareLock);
+	PG_RETURN_INT64(epoch << EPOCH_BITS);
+}
+
+/*
+ * fencing.read_epoch()
+ *	→ timeline bigint, epoch bigint, epoch_start bigint, since timestamptz,
+ *	  epochs_left bigint, new_epoch_needed boolean, floor bigint,
+ *	  other_identities int, highest_other_epoch bigint
+ *
+ * For the view, which must answer also when nothing else does: it raises nothing.
+ */
+Datum
+fencing_read_epoch(PG_FUNCTION_ARGS)
+{
+	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	TimeLineID	tli = current_timeline();
+	Identity	identity;
+	bool		behind;
+	int64		epoch;
+	TupleDesc	tupdesc;
+	Datum		values[9];
+	bool		nulls[9] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	look_afresh(rel, &identity);
+	table_close(rel, AccessShareLock);
+	behind = is_behind(&identity, tli);
+	epoch = compute_epoch(&identity, behind ? identity.own_tli : tli);
+
+	values[0] = Int64GetDatum(tli);
+	values[1] = Int64GetDatum(epoch);
+	values[2] = Int64GetDatum(Min(epoch, MAX_EPOCH) << EPOCH_BITS);
+	values[3] = TimestampTzGetDatum(identity.own_since);
+	nulls[3] = epoch != identity.own_epoch;
+	values[4] = Int64GetDatum(Max(MAX_EPOCH - epoch, 0));
+	values[5] = BoolGetDatum(behind);
+	values[6] = Int64GetDatum(identity.own_floor);
+	values[7] = Int32GetDatum(identity.nforeign);
+	values[8] = Int64GetDatum(identity.foreign_epoch);
+	nulls[8] = identity.nforeign == 0;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
 /*
  * fencing_new_epoch(reason text, above bigint) → epoch_start bigint
  *
- * Waits for everybody who judges by the old epoch to end his transaction, and
+ * Waits for everybody who judges by the old epoch to end the transaction, and
  * keeps new ones waiting until this one has ended.
  */
 Datum
@@ -96,7 +165,6 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	text	   *reason = fencing_arg_reason(fcinfo, 0, "reason");
 	int64		above = PG_ARGISNULL(1) ? 0 : fencing_arg_token(fcinfo, 1, "above");
 	Relation	rel;
-	Snapshot	snapshot;
 	Identity	identity;
 	TimeLineID	tli;
 	int64		epoch;
@@ -104,12 +172,12 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("fencing_new_epoch()");
 	PreventCommandIfParallelMode("fencing_new_epoch()");
 
-	rel = fencing_open(FENCING_FLOOR, AccessExclusiveLock);
-	snapshot = fencing_fresh_snapshot();
-	look(rel, snapshot, &identity);
-	UnregisterSnapshot(snapshot);
+	lock_floor();
+	rel = fencing_open(FENCING_FLOOR, NoLock);
+	look_afresh(rel, &identity);
 	if (identity.own != NULL)
 		fencing_require_visible(rel, identity.own);
+	advance_sequences();
 
 	/* a timeline before the one we know is what this function is called for */
 	tli = GetWALInsertionTimeLine();
@@ -117,11 +185,117 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	epoch = Max(epoch, (above >> EPOCH_BITS) + ((above & EPOCH_MASK) != 0 ? 1 : 0));
 	check_epoch(epoch);
 
+	/* inserted anew: a logical subscriber that lacks the row would skip an update */
+	if (identity.own != NULL)
+		fencing_delete(rel, identity.own);
+	identity.own = NULL;
 	write_row(rel, &identity, tli, epoch, identity.own_floor);
 	fencing_record_revocation(NULL, epoch << EPOCH_BITS, reason);
 	ForceSyncCommit();
 	table_close(rel, NoLock);
 	PG_RETURN_INT64(epoch << EPOCH_BITS);
+}
+
+/*
+ * Takes ExclusiveLock on fencing.floor to the end of the transaction.  Whoever
+ * comes while we stand in line waits behind us, so we do that for a moment only;
+ * for those who have the lock for longer we wait beside the line.  Raises 40P01,
+ * 55P03 and the like, as any lock.
+ */
+static void
+lock_floor(void)
+{
+	int			slice = FIRST_SLICE_MS;
+	LOCKTAG		tag;
+	ErrorData  *error;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, fencing_table_oid(FENCING_FLOOR));
+	while (!fencing_subtransaction(lock_within_slice, &slice, &error))
+	{
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+			ReThrowError(error);
+		tell_lockers(&tag);
+		WaitForLockers(tag, ExclusiveLock, false);
+		slice = Min(slice * 2, LAST_SLICE_MS);
+	}
+}
+
+/* In a subtransaction.  Raises 55P03 when the time is up. */
+static bool
+lock_within_slice(void *arg)
+{
+	int			slice = *(int *) arg;
+	int			level = NewGUCNestLevel();
+
+	if (LockTimeout > 0)
+		slice = Min(slice, LockTimeout);
+	(void) set_config_option("lock_timeout", psprintf("%d", slice), PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	LockRelationOid(fencing_table_oid(FENCING_FLOOR), ExclusiveLock);
+	AtEOXact_GUC(true, level);
+	return true;
+}
+
+/* Names those for whom we wait, if they are still there. */
+static void
+tell_lockers(const LOCKTAG *tag)
+{
+	static const char query[] =
+		"SELECT pg_catalog.count(*)::integer,"
+		" pg_catalog.string_agg(COALESCE(l.pid::text, 'prepared transaction'), ', ' ORDER BY l.pid)"
+		" FROM (SELECT DISTINCT l.virtualtransaction, l.pid FROM pg_catalog.pg_locks l"
+		"  WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'"
+		"  AND l.database OPERATOR(pg_catalog.=) $1 AND l.relation OPERATOR(pg_catalog.=) $2"
+		"  AND l.granted AND l.mode OPERATOR(pg_catalog.<>) 'AccessShareLock'"
+		"  AND COALESCE(l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid(), true)) l";
+	Oid			argtypes[] = {OIDOID, OIDOID};
+	Datum		args[] = {ObjectIdGetDatum(tag->locktag_field1),
+		ObjectIdGetDatum(tag->locktag_field2)};
+
+	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, notice_lockers, NULL);
+}
+
+static void
+notice_lockers(SPITupleTable *rows, uint64 count, void *arg)
+{
+	bool		isnull;
+	int			lockers = DatumGetInt32(SPI_getbinval(rows->vals[0], rows->tupdesc, 1, &isnull));
+
+	if (lockers > 0)
+		ereport(NOTICE,
+				(errmsg_plural("waiting for %d transaction that judges by the old epoch",
+							   "waiting for %d transactions that judge by the old epoch",
+							   lockers, lockers),
+				 errdetail("Processes: %s.", SPI_getvalue(rows->vals[0], rows->tupdesc, 2))));
+}
+
+/*
+ * Moves every sequence of ours above what its table holds, or held: logical
+ * replication copies rows and no sequences.  With fencing.floor locked nobody
+ * draws a number, so none goes down.  Of events what consumers know counts too:
+ * a number that they take for done would never be delivered.
+ */
+static void
+advance_sequences(void)
+{
+	static const char *const queries[] = {
+		"SELECT pg_catalog.setval('fencing.revocations_id_seq', x.no)"
+		" FROM fencing.revocations_id_seq s,"
+		" (SELECT pg_catalog.max(r.id) AS no FROM fencing.revocations r) x"
+		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value",
+
+		"SELECT pg_catalog.setval('fencing.outbox_no_seq', x.no)"
+		" FROM fencing.outbox_no_seq s,"
+		" (SELECT GREATEST((SELECT pg_catalog.max(e.no) FROM fencing.outbox e),"
+		"  (SELECT pg_catalog.max(GREATEST(c.after_no, c.mark_no)) FROM fencing.outbox_consumers c),"
+		"  (SELECT pg_catalog.max(a.event_no) FROM fencing.outbox_acks a)) AS no) x"
+		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value"
+	};
+	Snapshot	snapshot = fencing_fresh_snapshot();
+
+	for (size_t i = 0; i < lengthof(queries); i++)
+		fencing_query_as_owner(queries[i], 0, NULL, NULL, NULL, snapshot, NULL, NULL);
+	UnregisterSnapshot(snapshot);
 }
 
 /*
@@ -133,30 +307,15 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 int64
 fencing_enter_epoch(void)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Relation	rel = fencing_open(FENCING_FLOOR, RowShareLock);
 	Identity	identity;
-	TimeLineID	tli;
 
-	look(rel, snapshot, &identity);
-	UnregisterSnapshot(snapshot);
-
-	if (RecoveryInProgress())
-		(void) GetXLogReplayRecPtr(&tli);
-	else
-		tli = GetWALInsertionTimeLine();
-	if (identity.own != NULL && tli < identity.own_tli)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the database is on timeline %u, but has been on timeline %u before",
-						tli, identity.own_tli),
-				 errdetail("Tokens of that timeline could be issued again."),
-				 errhint("An administrator has to call fencing_new_epoch() before the database is used.")));
-
-	current_epoch = compute_epoch(&identity, tli);
+	look_afresh(rel, &identity);
+	current_tli = current_timeline();
+	require_not_behind(&identity, current_tli);
+	current_epoch = compute_epoch(&identity, current_tli);
 	check_epoch(current_epoch);
-	current_tli = tli;
-	current_written = identity.own != NULL && identity.own_tli == tli &&
+	current_written = identity.own != NULL && identity.own_tli == current_tli &&
 		identity.own_epoch == current_epoch;
 
 	table_close(rel, NoLock);
@@ -166,7 +325,38 @@ fencing_enter_epoch(void)
 void
 fencing_leave_epoch(void)
 {
-	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), AccessShareLock);
+	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), RowShareLock);
+}
+
+/* The timeline that is written, or on a standby replayed, now; pg_control lags. */
+static TimeLineID
+current_timeline(void)
+{
+	TimeLineID	tli;
+
+	if (!RecoveryInProgress())
+		return GetWALInsertionTimeLine();
+	(void) GetXLogReplayRecPtr(&tli);
+	return tli;
+}
+
+/* Whether the database is on a timeline before the one that it was on. */
+static bool
+is_behind(const Identity *identity, TimeLineID tli)
+{
+	return identity->own != NULL && tli < identity->own_tli;
+}
+
+static void
+require_not_behind(const Identity *identity, TimeLineID tli)
+{
+	if (is_behind(identity, tli))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the database is on timeline %u, but has been on timeline %u before",
+						tli, identity->own_tli),
+				 errdetail("Tokens of that timeline could be issued again."),
+				 errhint("An administrator has to call fencing_new_epoch() before the database is used.")));
 }
 
 /* The number of the epoch; fencing_enter_epoch() has been called. */
@@ -199,6 +389,15 @@ check_epoch(int64 epoch)
 				 errmsg("there are no epochs left")));
 }
 
+static void
+look_afresh(Relation rel, Identity *identity)
+{
+	Snapshot	snapshot = fencing_fresh_snapshot();
+
+	look(rel, snapshot, identity);
+	UnregisterSnapshot(snapshot);
+}
+
 /* Reads fencing.floor, as the snapshot sees it. */
 static void
 look(Relation rel, Snapshot snapshot, Identity *identity)
@@ -224,9 +423,13 @@ look(Relation rel, Snapshot snapshot, Identity *identity)
 			identity->own_tli = DatumGetInt64(fencing_get(rel, row, Anum_floor_tli));
 			identity->own_epoch = epoch;
 			identity->own_floor = DatumGetInt64(fencing_get(rel, row, Anum_floor_floor));
+			identity->own_since = DatumGetTimestampTz(fencing_get(rel, row, Anum_floor_since));
 		}
 		else
+		{
+			identity->nforeign++;
 			identity->foreign_epoch = Max(identity->foreign_epoch, epoch);
+		}
 	}
 }
 
@@ -321,6 +524,8 @@ write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch, i
 	values[Anum_floor_tli - 1] = Int64GetDatum(tli);
 	values[Anum_floor_epoch - 1] = Int64GetDatum(epoch);
 	values[Anum_floor_floor - 1] = Int64GetDatum(floor);
+	values[Anum_floor_since - 1] = TimestampTzGetDatum(epoch == identity->own_epoch ?
+													   identity->own_since : GetCurrentTimestamp());
 	if (identity->own == NULL)
 		fencing_insert(rel, values, nulls);
 	else

@@ -122,6 +122,8 @@ fencing_advance(PG_FUNCTION_ARGS)
 		UnregisterSnapshot(snapshot);
 	} while (job.moved);
 	fencing_end_job(&job);
+	if (job.outcome == FENCING_CURRENT)
+		fencing_wait_for_standbys();
 
 	fence = Int64GetDatum(job.wrote ? job.new_token : job.fence.number);
 	return fencing_answer(fcinfo, job.outcome, &fence, &isnull);
@@ -284,14 +286,16 @@ find_lease(FencingJob *job, Snapshot snapshot)
 												   Anum_leases_lease_until));
 }
 
-/* By this clock, does anybody hold the job? */
+/*
+ * By this clock, does anybody hold the job?  For others; to its owner a lease of a
+ * former epoch is over.
+ */
 bool
 fencing_is_live(const FencingJob *job, TimestampTz now)
 {
 	return job->lease.found && job->fence.found &&
 		now < job->lease.until &&
-		job->lease.token == job->fence.number &&
-		job->lease.token > job->epoch_start;
+		job->lease.token == job->fence.number;
 }
 
 /*

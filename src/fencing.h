@@ -155,7 +155,8 @@ typedef enum FencingTable
 #define Anum_floor_tli				4
 #define Anum_floor_epoch			5
 #define Anum_floor_floor			6
-#define Natts_floor					6
+#define Anum_floor_since			7
+#define Natts_floor					7
 
 #define Anum_fences_job_key			1
 #define Anum_fences_token			2
@@ -349,6 +350,11 @@ extern int64 fencing_floor(void);
 extern int64 fencing_next_token(int64 last, bool external);
 extern void fencing_raise_floor(int64 token);
 extern void fencing_record_revocation(text *job_key, int64 token, text *reason);
+
+/*
+ * durable.c: what was read is on the standbys
+ */
+extern void fencing_wait_for_standbys(void);
 
 /*
  * canonical.c, digest.c: canonical form and digests

@@ -25,7 +25,7 @@
  * each number as a slot, once; one without tokens knows no epochs; and one that
  * jumps accepts any number above the fence.
  *
- * Locks: of tokens fencing.floor (AccessShareLock); then the fence row, or the key
+ * Locks: of tokens fencing.floor (RowShareLock); then the fence row, or the key
  * lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
@@ -76,7 +76,7 @@ static Gate *in_progress = NULL;
 /*
  * Passes the gate: fills the answer, and on FENCING_COMMITTED has run the
  * statement and inserted the receipt.  Raises LF001, LF002, 25006, 25P01,
- * 40001, 54000, 55006, and what the statement raises.
+ * 40001, 54000, 55006, 57014, and what the statement raises.
  */
 void
 fencing_gate(Gate *gate)
@@ -96,6 +96,8 @@ fencing_gate(Gate *gate)
 		accept(gate);
 	else if (gate->in_epoch)
 		fencing_leave_epoch();
+	if (gate->outcome == FENCING_REPLAYED || gate->outcome == FENCING_CONFLICT)
+		fencing_wait_for_standbys();
 }
 
 /* Raises 22023 for options that exclude each other. */

@@ -4,9 +4,13 @@
  *	  Leases: who may work on a job, and for how long.
  *
  * fencing.leases is what heartbeats rewrite.  A lease is live while the clock
- * has not reached its end, its token is the fence's, and that token is of this
- * epoch.  So whoever moves the fence need not touch the lease, and a heartbeat
- * need not wait for a commit.
+ * has not reached its end and its token is the fence's.  So whoever moves the
+ * fence need not touch the lease, and a heartbeat need not wait for a commit.
+ *
+ * A lease of a former epoch has two sides.  Its owner was promised the time until
+ * its end, and may still be at work: others wait for that, or revoke it.  But for
+ * the owner it is over: no renewal, no commit, and the next acquire gives a new
+ * token at once.  It may be released, so that the others need not wait.
  *
  * Everything is decided from fresh data, at every isolation level; only a row
  * that is to be written must be one that the transaction's snapshot sees.  The
@@ -39,7 +43,10 @@
 
 static Datum lease_answer(FunctionCallInfo fcinfo, FencingJob *job);
 static bool is_callers(const FencingJob *job);
+static bool is_others(const FencingJob *job, TimestampTz now);
+static bool is_extendable(const FencingJob *job, TimestampTz now);
 static bool is_unsuperseded(const FencingJob *job);
+static bool is_renewable(const FencingJob *job);
 static bool still_unsuperseded(FencingJob *job);
 static void answer_held(FencingJob *job, TimestampTz now);
 static void answer_busy(FencingJob *job);
@@ -96,7 +103,7 @@ fencing_take_lease(FencingJob *job)
 		else
 		{
 			fencing_refuse_external(job);
-			if (fencing_is_live(job, now) && !is_callers(job))
+			if (is_others(job, now))
 				answer_held(job, now);
 			else
 				(void) fencing_subtransaction(acquire_existing, job, NULL);
@@ -129,7 +136,7 @@ fencing_renew(PG_FUNCTION_ARGS)
 		fencing_look_job(&job, snapshot);
 		fencing_refuse_external(&job);
 		job.outcome = FENCING_LOST;
-		job.moved = is_unsuperseded(&job) && job.lease.until != DT_NOBEGIN &&
+		job.moved = is_renewable(&job) &&
 			!fencing_with_row_lock(job.leases, job.lease.tuple, snapshot, true, renew_locked, &job);
 		UnregisterSnapshot(snapshot);
 	} while (job.moved);
@@ -235,13 +242,35 @@ is_callers(const FencingJob *job)
 		memcmp(&job->lease.owner, &job->owner, sizeof(pg_uuid_t)) == 0;
 }
 
+/* Somebody else was promised the job until later than now. */
+static bool
+is_others(const FencingJob *job, TimestampTz now)
+{
+	return fencing_is_live(job, now) && !is_callers(job);
+}
+
+/* The caller has it already, by a token that still counts. */
+static bool
+is_extendable(const FencingJob *job, TimestampTz now)
+{
+	return fencing_is_live(job, now) && is_callers(job) &&
+		job->lease.token > job->epoch_start;
+}
+
 /* The caller's owner and token are the lease's, and nobody has a later token. */
 static bool
 is_unsuperseded(const FencingJob *job)
 {
 	return job->fence.found && is_callers(job) &&
 		job->lease.token == job->token &&
-		job->fence.number == job->token &&
+		job->fence.number == job->token;
+}
+
+/* The same, and it has not ended for its owner by a release or a new epoch. */
+static bool
+is_renewable(const FencingJob *job)
+{
+	return is_unsuperseded(job) && job->lease.until != DT_NOBEGIN &&
 		job->token > job->epoch_start;
 }
 
@@ -324,7 +353,7 @@ static bool
 acquire_existing(void *arg)
 {
 	FencingJob *job = (FencingJob *) arg;
-	bool		extend = fencing_is_live(job, GetCurrentTimestamp());
+	bool		extend = is_extendable(job, GetCurrentTimestamp());
 	TimestampTz now;
 
 	/* extending is a renewal: it goes on beside a commit, which has the fence */
@@ -337,10 +366,10 @@ acquire_existing(void *arg)
 	if (extend)
 	{
 		job->token = job->lease.token;
-		job->moved = !fencing_is_live(job, now) || !still_unsuperseded(job);
+		job->moved = !is_extendable(job, now) || !still_unsuperseded(job);
 	}
-	else
-		job->moved = fencing_is_live(job, now);	/* the clock was set back */
+	else						/* the clock may have been set back */
+		job->moved = is_others(job, now) || is_extendable(job, now);
 	if (job->moved)
 		return false;
 

@@ -91,6 +91,8 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 			outcome = FENCING_REPLAYED;
 	}
 	outbox_end_relay(&call);
+	if (outcome == FENCING_REPLAYED || outcome == FENCING_CONFLICT)
+		fencing_wait_for_standbys();
 	acked = Int32GetDatum(call.affected);
 	return fencing_answer(fcinfo, outcome, &acked, &isnull);
 }

@@ -82,7 +82,8 @@ static const Column floor_columns[Natts_floor] = {
 	COLUMN("reloid", OIDOID),
 	COLUMN("tli", INT8OID),
 	COLUMN("epoch", INT8OID),
-	COLUMN("floor", INT8OID)
+	COLUMN("floor", INT8OID),
+	COLUMN("since", TIMESTAMPTZOID)
 };
 
 static const Column fences_columns[Natts_fences] = {

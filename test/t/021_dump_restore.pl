@@ -158,7 +158,8 @@ sub check_moved
 	$check->(q{SELECT outcome FROM fencing_commit('never seen', 1000, '{}')}, 'pruned', 'token of a job that is not known');
 	$check->(sprintf(q{SELECT outcome FROM fencing_commit('never seen', %s, '{}')}, $first), 'LF001', 'above the epoch\'s start');
 	$check->("SELECT outcome, token FROM fencing_renew('job', $owner_b, 2)", 'lost|', 'a lease of the past');
-	$check->(q{SELECT live FROM fencing.lease_status WHERE job_key = 'job'}, 'f', 'it is not live');
+	$check->(q{SELECT live, former_epoch FROM fencing.lease_status WHERE job_key = 'job'}, 't|t', 'whose time was promised');
+	$check->("SELECT outcome, token FROM fencing_acquire('job', $owner_a)", 'held|', 'so a challenger waits');
 
 	# The next token, for the holder, a challenger, a new and a forgotten job.
 	$check->("SELECT outcome, token FROM fencing_acquire('job', $owner_b, '1 day')", "acquired|$first", 'next token of a job');

@@ -111,10 +111,12 @@ is_answers($node2, 'postgres', 'promoted',
 	[ 'heartbeat', "SELECT outcome, token FROM fencing_renew('arrived', $owner_a, 1)", 'lost|' ],
 	[ 'heartbeat with a token that did not arrive', "SELECT outcome FROM fencing_renew('moved', $owner_a, 3)", 'lost' ],
 	[ 'heartbeat of an unknown job', "SELECT outcome FROM fencing_renew('new', $owner_a, 1)", 'lost' ],
-	[ 'no lease lives', 'SELECT count(*) FROM fencing.lease_status WHERE live', '0' ],
+	[ 'all leases are of the former epoch', 'SELECT bool_and(former_epoch) FROM fencing.lease_status', 't' ],
 	[ 'an external job goes on', q{SELECT outcome, fence FROM fencing_commit('external', 100, '{}', 'SELECT 1')}, 'committed|100' ],
 	[ 'and hears its tokens again', q{SELECT outcome, fence FROM fencing_advance('external', 101)}, 'advanced|101' ],
-	[ 'a challenger need not wait', "SELECT outcome, token FROM fencing_acquire('moved', $owner_c, '1 day')", 'acquired|' . token_of(1, 1) ],
+	[ 'a challenger waits for the time that was promised', "SELECT outcome, token, retry_after_ms > 0 FROM fencing_acquire('moved', $owner_c, '1 day')", 'held||t' ],
+	[ 'unless its holder releases', "SELECT fencing_release('moved', $owner_b, 2)", 'released' ],
+	[ 'then it need not', "SELECT outcome, token FROM fencing_acquire('moved', $owner_c, '1 day')", 'acquired|' . token_of(1, 1) ],
 	[ 'the same owner gets a new token', "SELECT outcome, token FROM fencing_acquire('arrived', $owner_a, '1 day')", 'acquired|' . token_of(1, 1) ],
 	[ 'an unknown job', "SELECT outcome, token FROM fencing_acquire('new', $owner_b, '1 day')", 'acquired|' . token_of(1, 1) ],
 	[ 'a new job', "SELECT outcome, token FROM fencing_acquire('newer', $owner_b, '1 day')", 'acquired|' . token_of(1, 1) ],
@@ -179,8 +181,10 @@ is_answers($node1, 'postgres', 'second promotion',
 	[ 'epoch', 'SELECT fencing.epoch_start()', token_of(2, 0) ],
 	[ 'a receipt of the first primary', commit('worked', 1, '{"n": 1}'), 'replayed|{"job": "worked"}' ],
 	[ 'a receipt of the second primary', commit('arrived', token_of(1, 1), '{"n": 1}'), 'replayed|{"job": "arrived"}' ],
+	[ 'another waits for its holder', "SELECT outcome FROM fencing_acquire('moved', $owner_b)", 'held' ],
+	[ 'who does not', "SELECT outcome, token FROM fencing_acquire('moved', $owner_c, '1 day')", 'acquired|' . token_of(2, 1) ],
 	map({ [ "next token of $_", "SELECT outcome, token FROM fencing_acquire('$_', $owner_b, '1 day')", 'acquired|' . token_of(2, 1) ] }
-		'job-1', 'moved', 'ended', 'arrived', 'newest'));
+		'job-1', 'ended', 'arrived', 'newest'));
 my @won = start_workers($node1, jobs => [ map { "job-again-$_" } 1 .. 3 ]);
 wait_for_acknowledged(50, @won);
 stop_workers(@won);
@@ -203,7 +207,7 @@ $node3->stop('immediate');
 $node4->promote;
 is($used->ask('SELECT fencing.epoch_start()'), token_of(4, 0), 'the fourth promotion counts the third');
 check_zombies($used, 'two promotions in a row', @zombies);
-is($used->ask("SELECT outcome, token FROM fencing_acquire('moved', $owner_a)"), 'acquired|' . token_of(4, 1), 'two promotions in a row: next token');
+is($used->ask("SELECT outcome, token FROM fencing_acquire('moved', $owner_c)"), 'acquired|' . token_of(4, 1), 'two promotions in a row: next token');
 is($used->ask('SELECT tli, epoch FROM fencing.floor'), '5|4', 'two promotions in a row: written down');
 is($used->ask(commit('worked', 1, '{"n": 1}')), 'replayed|{"job": "worked"}', 'two promotions in a row: the first receipt');
 $used->close;

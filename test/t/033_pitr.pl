@@ -111,7 +111,8 @@ is_answers($first, 'postgres', 'first',
 	[ 'heartbeat', "SELECT outcome FROM fencing_renew('holder', $owner_a, 1)", 'lost' ],
 	[ 'external goes on', q{SELECT outcome, fence FROM fencing_commit('external', 100, '{}', 'SELECT 1')}, 'committed|100' ],
 	[ 'next token', acquire('job', $owner_a), 'acquired|' . token_of(1, 1) ],
-	[ 'next token of a job that held on', acquire('holder', $owner_b), 'acquired|' . token_of(1, 1) ],
+	[ 'others wait for one that held on', acquire('holder', $owner_b), 'held|' ],
+	[ 'next token of a job that held on', acquire('holder', $owner_a), 'acquired|' . token_of(1, 1) ],
 	[ 'next token of a job of later', acquire('new', $owner_b), 'acquired|' . token_of(1, 1) ],
 	[ 'its commit', commit('new', token_of(1, 1), 1), 'committed|{"n": 1}' ]);
 cmp_ok(token_of(1, 1), '>', $highest, 'first: above all that was issued');

@@ -247,12 +247,14 @@ is($retry->finish, 'conflict|', 'promoted: conflict');
 
 # The zombie who asks in a block of his own, and was told stale, keeps nobody out.
 is($retry->ask("BEGIN;\n" . commit('promoted rollback', token_of(1, 1))), 'stale|', 'promoted: stale in a block');
+is($worker->ask("SELECT fencing_release('promoted rollback', $owner_a, @{[ token_of(1, 1) ]})"), 'released', 'promoted: its lease is released');
 is($worker->ask(acquire('promoted rollback', $owner_b)), 'acquired|' . token_of(2, 1), 'promoted: the next one does not wait for it');
 is($retry->ask('ROLLBACK'), '', 'promoted: rolled back');
 
 # Taken over after the end of the prepared one, then asked for.
 is($worker->ask("COMMIT PREPARED 'promoted moved'"), '', 'promoted: COMMIT PREPARED');
-is($worker->ask(acquire('promoted moved', $owner_b)), 'acquired|' . token_of(2, 1), 'promoted: taken over');
+is($worker->ask(acquire('promoted moved', $owner_b)), 'held|', 'promoted: the time was promised');
+is($worker->ask(acquire('promoted moved', $owner_a)), 'acquired|' . token_of(2, 1), 'promoted: taken over by the next token');
 is($retry->ask(commit('promoted moved', token_of(1, 1))), 'replayed|{"line": "1"}', 'promoted: replayed after that');
 
 # A token of the old epoch that is committed only now is of the past.

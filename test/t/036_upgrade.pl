@@ -108,7 +108,7 @@ sub check_upgraded
 
 	is_answers($new, 'shop', $name,
 		[ 'epoch', 'SELECT fencing.epoch_start()', token_of(1025, 0) ],
-		[ 'no lease lives', 'SELECT count(*) FROM fencing.lease_status WHERE live', '0' ],
+		[ 'all leases are of a former epoch', 'SELECT bool_and(former_epoch) FROM fencing.lease_status', 't' ],
 		[ 'first receipt', commit('job', 1, 1.5), 'replayed|{"token": 1}' ],
 		[ 'last receipt', commit('job', token_of(1, 1), 1), 'replayed|{"token": ' . token_of(1, 1) . '}' ],
 		[ 'conflict', commit('job', token_of(1, 1), 2), 'conflict|' ],
