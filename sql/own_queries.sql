@@ -63,8 +63,10 @@ SELECT outcome, result FROM fencing_commit('own_queries', :t, '1', $$SELECT curr
 CREATE VIEW settings_now AS
 SELECT count(*) AS settings, md5(string_agg(name || ' ' || setting, ',' ORDER BY name COLLATE "C")) AS now FROM my_settings;
 SELECT settings = :settings AND now = :'settings_before' AS same FROM settings_now;
+-- (an error of the query itself: there are no numbers left)
 BEGIN;
-ALTER TABLE fencing.revocations ADD CONSTRAINT not_bad CHECK (reason <> 'bad') NOT VALID;
+ALTER SEQUENCE fencing.revocations_id_seq MINVALUE -1 MAXVALUE 0 START 0 RESTART 0;
+SELECT nextval('fencing.revocations_id_seq');
 SAVEPOINT s;
 \set VERBOSITY sqlstate
 SELECT fencing_revoke('own_queries/job', 'bad');
@@ -73,12 +75,13 @@ SELECT settings = :settings AND now = :'settings_before' AS same FROM settings_n
 DO $$
 BEGIN
 	PERFORM fencing_revoke('own_queries/job', 'bad');
-EXCEPTION WHEN check_violation THEN
+EXCEPTION WHEN sequence_generator_limit_exceeded THEN
 	PERFORM set_config('regress.same', 'caught', false);
 END $$;
 SELECT current_setting('regress.same');
 SELECT settings = :settings AND now = :'settings_before' AS same FROM settings_now;
 SET LOCAL work_mem = '128kB';
+ALTER SEQUENCE fencing.revocations_id_seq MAXVALUE 1000000;
 SELECT fencing_revoke('own_queries/job', 'good') > 0 AS revoked;
 SELECT current_setting('work_mem');
 ROLLBACK;

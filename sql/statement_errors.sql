@@ -14,7 +14,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE;
 END $$;
-CREATE FUNCTION bounded() RETURNS boolean LANGUAGE sql AS $$ SELECT entries <= capacity FROM fencing.statement_cache() $$;
+CREATE FUNCTION bounded() RETURNS boolean LANGUAGE sql AS $$ SELECT entries <= capacity FROM fencing_statement_cache() $$;
 
 -- at run time: by a constraint, by a cast, by a second row; at parse, at analysis
 SELECT run('INSERT INTO report VALUES (1, ''' || i || ''')') AS answer, count(*) FROM generate_series(1, 200) i GROUP BY 1;
