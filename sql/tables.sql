@@ -189,6 +189,9 @@ SELECT count(*) FROM fencing.receipts WHERE job_key LIKE 'tables/%';
 SELECT count(*) FROM fencing.documents WHERE document_id LIKE 'tables%';
 
 SELECT fencing_outbox_unsubscribe('tables/consumer');
+ALTER TABLE fencing.outbox DISABLE TRIGGER immutable;
+DELETE FROM fencing.outbox WHERE aggregatetype IN ('tables');
+ALTER TABLE fencing.outbox ENABLE TRIGGER immutable;
 DELETE FROM fencing.leases WHERE job_key LIKE 'tables/%';
 DELETE FROM fencing.fences WHERE job_key LIKE 'tables/%';
 DELETE FROM fencing.targets WHERE document_id LIKE 'tables/%';
