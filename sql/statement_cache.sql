@@ -238,7 +238,7 @@ SELECT entries <= :capacity AS bounded FROM fencing_statement_cache();
 SELECT count(*) FROM since();
 
 --
--- Bounded by bytes too: 140 inserts of 10,000 rows each, and then 140 of which each
+-- Bounded by bytes too: inserts of 10,000 and of 500 rows, and then 140 of which each
 -- by itself may be kept.  What is counted is what PostgreSQL says they take.
 --
 CREATE TABLE loaded (a int, b text);
@@ -262,15 +262,15 @@ SELECT sum(total_bytes) / 1048576 FROM pg_backend_memory_contexts
 WHERE name LIKE 'CachedPlan%' OR name LIKE 'SPI Plan%'
 $$;
 SELECT load(3, 10000) AS wrong;
-SELECT load(140, 1000) AS wrong;
-SELECT load(140, 200) AS wrong;
-SELECT entries > 20 AS used, bytes > max_bytes / 2 AS filled, bytes <= max_bytes AS bounded, evictions > 20 AS evicted, unkept >= 143 AS some_unkept,
+SELECT load(140, 500) AS wrong;
+SELECT load(140, 100) AS wrong;
+SELECT entries > 20 AS used, bytes > max_bytes / 2 AS filled, bytes <= max_bytes AS bounded, evictions > 20 AS evicted, unkept >= 3 AS some_unkept,
 	max_bytes / 1048576 AS max_mb FROM fencing_statement_cache();
 SELECT plans_mb() <= 12 AS bounded;
 -- The plan for any arguments, which comes at the sixth run, counts as well; also
 -- if that run fails.
 SET plan_cache_mode = force_generic_plan;
-SELECT load(140, 200, 2) AS wrong;
+SELECT load(140, 100, 2) AS wrong;
 SELECT bytes <= max_bytes AS bounded FROM fencing_statement_cache();
 SELECT plans_mb() <= 12 AS bounded;
 SET plan_cache_mode = force_custom_plan;
