@@ -1056,6 +1056,36 @@ BEGIN
 END
 $$;
 
+-- Who may create functions beside ours can make one of the same name that suits a
+-- call better, and have it run as the caller.  The owners of schema and database
+-- could do worse.
+DO $$
+DECLARE
+	strangers text;
+BEGIN
+	SELECT pg_catalog.string_agg(DISTINCT CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC'
+		ELSE pg_catalog.quote_ident(r.rolname) END, ', ')
+	INTO strangers
+	FROM pg_catalog.pg_namespace n
+	CROSS JOIN LATERAL pg_catalog.aclexplode(n.nspacl) a
+	LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) a.grantee
+	WHERE n.oid OPERATOR(pg_catalog.=) '@extschema@'::pg_catalog.regnamespace::pg_catalog.oid
+		AND a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
+		AND a.grantee OPERATOR(pg_catalog.<>) n.nspowner
+		AND r.rolsuper IS NOT TRUE
+		AND r.rolname IS DISTINCT FROM 'pg_database_owner'
+		AND NOT EXISTS (SELECT FROM pg_catalog.pg_database d
+			WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+			AND d.datdba OPERATOR(pg_catalog.=) a.grantee);
+	IF strangers IS NOT NULL THEN
+		RAISE WARNING USING
+			MESSAGE = pg_catalog.format('functions of fencing can be overloaded by others in schema %s', '@extschema@'),
+			DETAIL = pg_catalog.format('%s may create functions there, which calls may find instead of the extension''s.', strangers),
+			HINT = pg_catalog.format('REVOKE CREATE ON SCHEMA %s FROM %s, or create the extension in a schema of its own.', '@extschema@', strangers);
+	END IF;
+END
+$$;
+
 -- the pure functions are for everybody
 GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer),
 	fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) TO PUBLIC;
