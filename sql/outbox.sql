@@ -11,6 +11,7 @@ CREATE SCHEMA regress_outbox;
 SET search_path = regress_outbox, public;
 
 -- what other tests have left
+DELETE FROM fencing.outbox_consumers;
 SELECT FROM fencing_purge('events', '1 microsecond', 1000000);
 SELECT (SELECT count(*) FROM fencing.outbox) AS events, (SELECT count(*) FROM fencing.outbox_consumers) AS consumers,
 	(SELECT count(*) FROM fencing.outbox_acks) AS acks;
