@@ -61,11 +61,11 @@ static void unlock_slot(const Gate *gate);
 static void add_context(void *arg);
 
 /* what to do about an outcome that strict does not let pass */
-static const char *const next_steps[] = {
+static const char *const next_steps[FENCING_AGAIN + 1] = {
 	[FENCING_CONFLICT] = gettext_noop("It was accepted before with another content: do not repeat it, but find out which content is right."),
 	[FENCING_STALE] = gettext_noop("A higher number has come since: stop, the work is no longer this attempt's."),
 	[FENCING_PRUNED] = gettext_noop("Nobody can tell any more whether it was accepted: do not repeat it, but look at the business data."),
-	[FENCING_HELD] = gettext_noop("Another call with this key is in progress: try again later."),
+	[FENCING_HELD] = gettext_noop("Another attempt is in progress: try again later."),
 	[FENCING_UNDESIRED] = gettext_noop("The target is pinned below this version, or has rejected it: do not write it."),
 	[FENCING_DENIED] = gettext_noop("The authorize function of the operation did not return true; if it could not be asked, the server log says why.")
 };
@@ -144,7 +144,8 @@ fencing_require_accepted(const Gate *gate)
 				(errcode(ERRCODE_FENCING_NOT_ACCEPTED),
 				 errmsg("attempt was not accepted: %s", gate->kind->describe(gate)),
 				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome)),
-				 errhint("%s", _(next_steps[gate->outcome]))));
+				 next_steps[gate->outcome] != NULL ?
+				 errhint("%s", _(next_steps[gate->outcome])) : 0));
 }
 
 /*

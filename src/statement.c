@@ -52,7 +52,7 @@
 #define CACHE_CAPACITY		128
 #define CACHE_MAX_BYTES		(8 * 1024 * 1024)
 
-/* an application's statement takes 20 to 100 kB; a larger one is a bulk load's */
+/* an application's statement takes 7 to 100 kB; a larger one is a bulk load's */
 #define ENTRY_MAX_BYTES		(512 * 1024)
 
 /* what a plan is found by, beside the text */
