@@ -37,6 +37,7 @@ OBJS = \
 	src/target.o \
 	src/apply.o \
 	src/pass.o \
+	src/apply_external.o \
 	src/guard.o \
 	src/epoch.o \
 	src/durable.o \
@@ -90,7 +91,7 @@ endif
 include $(PGXS)
 
 objects = $(OBJS) $(OBJS:.o=.bc)
-$(objects): src/fencing.h src/outbox.h
+$(objects): src/fencing.h src/outbox.h src/target.h
 
 # A VPATH build begins in an empty folder.  With its whole name, since make
 # would find src itself by VPATH.

@@ -164,7 +164,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	if (role == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("role must be an existing role")));
+				 errmsg("role with OID %u does not exist", roleid)));
 
 	PreventCommandIfReadOnly(grant ? "fencing_grant()" : "fencing_ungrant()");
 	PreventCommandIfParallelMode(grant ? "fencing_grant()" : "fencing_ungrant()");

@@ -51,6 +51,7 @@ typedef struct ApplyCall
 } ApplyCall;
 
 static bool attempt(void *arg);
+static void check_content(ApplyGate *apply);
 static bool same_apply(const Gate *a, const Gate *b);
 static void find_applied(Gate *gate, Snapshot snapshot);
 static void find_watermark(Gate *gate, Snapshot snapshot);
@@ -159,13 +160,8 @@ attempt(void *arg)
 		gate->statement = &apply->statement;
 	}
 
-	if (apply->content != NULL &&
-		!fencing_same_text(apply->digest,
-						   fencing_make_digest(apply->content, FENCING_DIGEST_VERSION)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("content does not match digest"),
-				 errdetail("The digest must be the one that fencing_digest() gives.")));
+	if (apply->content != NULL)
+		check_content(apply);
 
 	gate->fence_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
 	apply->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
@@ -175,6 +171,27 @@ attempt(void *arg)
 	table_close(apply->revisions, AccessShareLock);
 	table_close(gate->fence_rel, unlock);
 	return gate->outcome == FENCING_COMMITTED;
+}
+
+/* Raises 22023. */
+static void
+check_content(ApplyGate *apply)
+{
+	bytea	   *digest = fencing_make_digest(apply->content, FENCING_DIGEST_VERSION);
+	int			expected = VARSIZE_ANY_EXHDR(digest);
+	int			given = VARSIZE_ANY_EXHDR(apply->digest);
+
+	if (fencing_same_text(apply->digest, digest))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("content of version %lld of document \"%s\" does not match digest",
+					(long long) apply->gate.number, text_to_cstring(apply->target.document_id)),
+			 given != expected ?
+			 errdetail("A digest has %d bytes, the given one has %d.", expected, given) :
+			 errdetail("The digest must be the one that fencing_digest() gives."),
+			 given == 2 * expected ?
+			 errhint("Pass hexadecimal digits with \\x before them, or through decode().") : 0));
 }
 
 static bool
@@ -288,7 +305,8 @@ apply_accepted(Gate *gate)
 		else if (latest > 0 ||
 				 !fencing_same_text(apply->digest,
 									fencing_make_digest(NULL, FENCING_DIGEST_VERSION)))
-			fencing_never_published(target->document_id, gate->number, latest);
+			fencing_never_published(target->document_id, gate->number, latest,
+									_("The content of a document that is published elsewhere must be given."));
 		UnregisterSnapshot(snapshot);
 	}
 	apply->args[4] = content == NULL ? (Datum) 0 : JsonbPGetDatum(content);
@@ -348,7 +366,7 @@ never_desired_or_published(const Gate *gate)
 		Snapshot	snapshot = fencing_fresh_snapshot();
 
 		fencing_never_published(target->document_id, gate->number,
-								fencing_latest_version(target->document_id, snapshot));
+								fencing_latest_version(target->document_id, snapshot), NULL);
 	}
 	fencing_never_desired(target);
 }

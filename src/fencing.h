@@ -581,7 +581,8 @@ extern int64 fencing_latest_version(const text *document_id, Snapshot snapshot);
 extern void fencing_find_revision(Relation revisions, const text *document_id, int64 version,
 								  Snapshot snapshot, FencingRevision *revision);
 extern Jsonb *fencing_revision_content(Relation revisions, const FencingRevision *revision);
-pg_noreturn extern void fencing_never_published(const text *document_id, int64 version, int64 latest);
+pg_noreturn extern void fencing_never_published(const text *document_id, int64 version, int64 latest,
+												const char *hint);
 
 /*
  * target.c: where documents go

@@ -17,6 +17,9 @@
 #include "fencing.h"
 #include "utils/array.h"
 
+/* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */
+#pragma GCC visibility push(hidden)
+
 /* A scan by an index. */
 typedef struct OutboxScan
 {
@@ -111,5 +114,7 @@ extern Datum outbox_scan_get(OutboxScan *scan, int attnum);
 extern void outbox_scan_event(OutboxScan *scan, OutboxEvent *event);
 extern OutboxState outbox_scan_state(OutboxScan *acks);
 extern void outbox_scan_end(OutboxScan *scan);
+
+#pragma GCC visibility pop
 
 #endif							/* FENCING_OUTBOX_H */

@@ -132,7 +132,11 @@ fencing_publish(PG_FUNCTION_ARGS)
 
 	begin_publish(&publish, fcinfo, "publish");
 	arg_expected_version(&publish, fcinfo, 1);
-	fencing_refuse_null(fcinfo, 2, "content");
+	if (PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("content must not be null"),
+				 errhint("Call fencing_publish_delete() to delete a document; JSON null is 'null'::jsonb.")));
 	publish.content = PG_GETARG_JSONB_P(2);
 	arg_note(&publish, fcinfo, 3);
 
@@ -156,7 +160,9 @@ fencing_publish_rollback(PG_FUNCTION_ARGS)
 	if (publish.source_version > publish.expected_version)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("source_version must not be above expected_version")));
+				 errmsg("source_version %lld must not be above expected_version %lld",
+						(long long) publish.source_version,
+						(long long) publish.expected_version)));
 	publish.content = source_content(publish.document_id, publish.source_version);
 	arg_note(&publish, fcinfo, 3);
 
@@ -270,12 +276,18 @@ begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind)
 static void
 arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
 {
-	fencing_refuse_null(fcinfo, argno, "expected_version");
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("expected_version must not be null"),
+				 errhint("It is the version that the publisher has seen, 0 for a new document.")));
 	publish->expected_version = PG_GETARG_INT64(argno);
 	if (publish->expected_version < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("expected_version must not be negative")));
+				 errmsg("expected_version must not be negative, but is %lld",
+						(long long) publish->expected_version),
+				 errhint("It is the version that the publisher has seen, 0 for a new document.")));
 }
 
 static void
@@ -370,7 +382,8 @@ source_content(const text *document_id, int64 version)
 	{
 		/* one that lags behind cannot know */
 		PreventCommandIfReadOnly("fencing_publish()");
-		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot));
+		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot),
+								NULL);
 	}
 	fencing_require_visible(revisions, source.tuple);
 	content = fencing_revision_content(revisions, &source);
@@ -430,9 +443,9 @@ fencing_revision_content(Relation revisions, const FencingRevision *revision)
 	return isnull ? NULL : DatumGetJsonbP(content);
 }
 
-/* Raises LF001; latest is 0 if there is no such document. */
+/* Raises LF001; latest is 0 if there is no such document; hint may be NULL. */
 void
-fencing_never_published(const text *document_id, int64 version, int64 latest)
+fencing_never_published(const text *document_id, int64 version, int64 latest, const char *hint)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
@@ -440,7 +453,8 @@ fencing_never_published(const text *document_id, int64 version, int64 latest)
 					text_to_cstring(document_id)),
 			 latest > 0 ?
 			 errdetail("The latest version is %lld.", (long long) latest) :
-			 errdetail("There is no such document.")));
+			 errdetail("There is no such document."),
+			 hint != NULL ? errhint("%s", hint) : 0));
 }
 
 static bool
@@ -541,7 +555,9 @@ version_never_published(const Gate *gate)
 	const PublishGate *publish = (const PublishGate *) gate;
 
 	fencing_never_published(publish->document_id, publish->expected_version,
-							gate->fence.found ? gate->fence.number - 1 : 0);
+							gate->fence.found ? gate->fence.number - 1 : 0,
+							gate->fence.found ? NULL :
+							_("A new document is published with expected_version 0."));
 }
 
 static char *

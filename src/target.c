@@ -1,13 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * target.c
- *	  Targets: what each should have, and how one outside this database gets it.
- *
- * A target that cannot write conditionally is written by whoever has its lease:
- * begin hands out a version, observe says whether to write it, and after the
- * write what was read back from the target.  Nothing counts as applied without
- * that.  A writer that was paused can still overwrite such a target; then the
- * next observation finds it below its watermark, and it is repaired.
+ *	  Targets: what each should have.
  *
  * The lease of a target is that of a job whose key is made of both ids.
  *
@@ -15,9 +9,7 @@
  * what it has had when it is desired again.
  *
  * Locks: desire: the key lock of the target (to make the row) or the row in
- * fencing.targets, waiting; reject, forget: the row, waiting.  begin: fence and
- * lease of the job, then the row, without waiting; observe: the fence, then the
- * row, waiting.
+ * fencing.targets, waiting; reject, forget: the row, waiting.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -28,8 +20,8 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "fencing.h"
 #include "miscadmin.h"
+#include "target.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -37,27 +29,6 @@
 /* every number up to it is exact in JavaScript, too */
 #define MAX_VERSION		((INT64CONST(1) << 53) - 1)
 
-/* One call about a target: its arguments, what it sees, its answer. */
-typedef struct TargetCall
-{
-	FencingJob	job;			/* of begin and observe */
-	FencingTarget target;
-	Relation	targets;
-	Relation	revisions;
-	int64		version;		/* argument, or what is handed out; 0: none */
-	bytea	   *digest;			/* of observe */
-	text	   *reason;			/* of reject and forget */
-	bool		of_retired;		/* of desire and forget: it may be retired */
-	FencingRevision revision;	/* looked at last */
-	FencingOutcome outcome;
-	bool		wrote;
-} TargetCall;
-
-static void begin_call(TargetCall *call, FunctionCallInfo fcinfo, const char *function);
-static void end_call(TargetCall *call);
-static void look(TargetCall *call, Snapshot snapshot);
-static void with_target(TargetCall *call, FencingWork work);
-static bool write_target(TargetCall *call);
 static void desire_new(TargetCall *call);
 static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
@@ -67,21 +38,9 @@ static bool retire_locked(void *arg);
 static void refuse_live(TargetCall *call);
 static bool needs_no_mark(TargetCall *call);
 static bool reject_locked(void *arg);
-static bool choose_version(TargetCall *call, Snapshot snapshot);
-static bool hand_out(void *arg);
-static Datum begin_answer(FunctionCallInfo fcinfo, TargetCall *call);
-static bool observe_locked(void *arg);
-static bool record_observation(void *arg);
-static bool has_digest(TargetCall *call, int64 version, const bytea *digest);
-static text *observed_text(TargetCall *call, const char *what, int64 expected);
-static int64 get_bigint(const FencingTarget *target, int column);
-static void set_column(FencingTarget *target, int column, Datum value);
-static void set_error(FencingTarget *target, text *error);
 
 PG_FUNCTION_INFO_V1(fencing_target_desire);
 PG_FUNCTION_INFO_V1(fencing_target_forget);
-PG_FUNCTION_INFO_V1(fencing_apply_begin);
-PG_FUNCTION_INFO_V1(fencing_apply_observe);
 PG_FUNCTION_INFO_V1(fencing_apply_reject);
 
 /* Both keys of a target.  Raises 22004, 22023, 54000. */
@@ -193,24 +152,24 @@ void
 fencing_set_applied(FencingTarget *target, int64 version, bytea *digest, int digest_version,
 					TimestampTz applied_at)
 {
-	set_column(target, Anum_targets_applications,
-			   Int64GetDatum(get_bigint(target, Anum_targets_applications) + 1));
-	set_column(target, Anum_targets_superseded,
-			   Int64GetDatum(get_bigint(target, Anum_targets_superseded) + version - target->applied - 1));
-	set_column(target, Anum_targets_applied, Int64GetDatum(version));
-	set_column(target, Anum_targets_applied_digest, PointerGetDatum(digest));
-	set_column(target, Anum_targets_applied_digest_version, Int32GetDatum(digest_version));
-	set_column(target, Anum_targets_applied_at, TimestampTzGetDatum(applied_at));
+	target_set(target, Anum_targets_applications,
+			   Int64GetDatum(target_get_bigint(target, Anum_targets_applications) + 1));
+	target_set(target, Anum_targets_superseded,
+			   Int64GetDatum(target_get_bigint(target, Anum_targets_superseded) + version - target->applied - 1));
+	target_set(target, Anum_targets_applied, Int64GetDatum(version));
+	target_set(target, Anum_targets_applied_digest, PointerGetDatum(digest));
+	target_set(target, Anum_targets_applied_digest_version, Int32GetDatum(digest_version));
+	target_set(target, Anum_targets_applied_at, TimestampTzGetDatum(applied_at));
 	target->nulls[Anum_targets_result - 1] = true;
-	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
-	set_error(target, NULL);
+	target_set(target, Anum_targets_diverged, BoolGetDatum(false));
+	target_set_error(target, NULL);
 	target->applied = version;
 	target->applied_digest = digest;
 	target->diverged = false;
 }
 
-static void
-begin_call(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
+void
+target_begin(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 {
 	fencing_arg_target(fcinfo, &call->target);
 	PreventCommandIfReadOnly(function);
@@ -220,16 +179,16 @@ begin_call(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 	call->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
 }
 
-static void
-end_call(TargetCall *call)
+void
+target_end(TargetCall *call)
 {
 	table_close(call->revisions, AccessShareLock);
 	table_close(call->targets, call->wrote ? NoLock : RowExclusiveLock);
 }
 
 /* Reads the row.  Raises LF001 if there is none, or the target is retired. */
-static void
-look(TargetCall *call, Snapshot snapshot)
+void
+target_look(TargetCall *call, Snapshot snapshot)
 {
 	fencing_find_target(call->targets, &call->target, snapshot);
 	if (!call->target.found || (call->target.retired && !call->of_retired))
@@ -240,8 +199,8 @@ look(TargetCall *call, Snapshot snapshot)
  * Calls work with the row locked, waiting if need be, and looked at in the
  * version that is locked.
  */
-static void
-with_target(TargetCall *call, FencingWork work)
+void
+target_with_row(TargetCall *call, FencingWork work)
 {
 	bool		locked = false;
 
@@ -250,7 +209,7 @@ with_target(TargetCall *call, FencingWork work)
 		Snapshot	snapshot = fencing_fresh_snapshot();
 
 		CHECK_FOR_INTERRUPTS();
-		look(call, snapshot);
+		target_look(call, snapshot);
 		locked = fencing_with_row_lock(call->targets, call->target.tuple, snapshot, true,
 									   work, call);
 		UnregisterSnapshot(snapshot);
@@ -258,8 +217,8 @@ with_target(TargetCall *call, FencingWork work)
 }
 
 /* The row is locked. */
-static bool
-write_target(TargetCall *call)
+bool
+target_write(TargetCall *call)
 {
 	FencingTarget *target = &call->target;
 
@@ -283,7 +242,7 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 
 	call.version = PG_ARGISNULL(2) ? 0 : fencing_arg_version(fcinfo, 2, "version");
 	call.of_retired = true;
-	begin_call(&call, fcinfo, "fencing_target_desire()");
+	target_begin(&call, fcinfo, "fencing_target_desire()");
 
 	snapshot = fencing_fresh_snapshot();
 	fencing_find_target(call.targets, &call.target, snapshot);
@@ -291,8 +250,8 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	if (!call.target.found)
 		desire_new(&call);
 	if (call.target.found && !is_desired(&call))
-		with_target(&call, desire_locked);
-	end_call(&call);
+		target_with_row(&call, desire_locked);
+	target_end(&call);
 	PG_RETURN_VOID();
 }
 
@@ -317,19 +276,19 @@ desire_new(TargetCall *call)
 	check_desired(call);
 	memset(target->values, 0, sizeof(target->values));
 	memset(target->nulls, true, sizeof(target->nulls));
-	set_column(target, Anum_targets_document_id, PointerGetDatum(target->document_id));
-	set_column(target, Anum_targets_target_id, PointerGetDatum(target->target_id));
+	target_set(target, Anum_targets_document_id, PointerGetDatum(target->document_id));
+	target_set(target, Anum_targets_target_id, PointerGetDatum(target->target_id));
 	if (call->version != 0)
-		set_column(target, Anum_targets_desired, Int64GetDatum(call->version));
-	set_column(target, Anum_targets_applied, Int64GetDatum(0));
-	set_column(target, Anum_targets_applications, Int64GetDatum(0));
-	set_column(target, Anum_targets_superseded, Int64GetDatum(0));
-	set_column(target, Anum_targets_attempted, Int64GetDatum(0));
-	set_column(target, Anum_targets_attempt_token, Int64GetDatum(0));
-	set_column(target, Anum_targets_repair, Int64GetDatum(0));
-	set_column(target, Anum_targets_diverged, BoolGetDatum(false));
-	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
-	set_column(target, Anum_targets_retired, BoolGetDatum(false));
+		target_set(target, Anum_targets_desired, Int64GetDatum(call->version));
+	target_set(target, Anum_targets_applied, Int64GetDatum(0));
+	target_set(target, Anum_targets_applications, Int64GetDatum(0));
+	target_set(target, Anum_targets_superseded, Int64GetDatum(0));
+	target_set(target, Anum_targets_attempted, Int64GetDatum(0));
+	target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
+	target_set(target, Anum_targets_repair, Int64GetDatum(0));
+	target_set(target, Anum_targets_diverged, BoolGetDatum(false));
+	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_retired, BoolGetDatum(false));
 	fencing_insert(call->targets, target->values, target->nulls);
 	fencing_unlock_absent(call->targets, 2, key);
 	ForceSyncCommit();
@@ -354,12 +313,12 @@ desire_locked(void *arg)
 	if (is_desired(call))
 		return false;
 	if (call->version != 0)
-		set_column(target, Anum_targets_desired, Int64GetDatum(call->version));
+		target_set(target, Anum_targets_desired, Int64GetDatum(call->version));
 	else
 		target->nulls[Anum_targets_desired - 1] = true;
-	set_column(target, Anum_targets_rejected, Int64GetDatum(0));
-	set_column(target, Anum_targets_retired, BoolGetDatum(false));
-	return write_target(call);
+	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_retired, BoolGetDatum(false));
+	return target_write(call);
 }
 
 /* Raises 22023 for a way back, LF001 for a version that was not published. */
@@ -388,7 +347,7 @@ require_published(TargetCall *call)
 
 	UnregisterSnapshot(snapshot);
 	if (latest > 0 && call->version > latest)
-		fencing_never_published(call->target.document_id, call->version, latest);
+		fencing_never_published(call->target.document_id, call->version, latest, NULL);
 	return latest;
 }
 
@@ -402,14 +361,14 @@ fencing_target_forget(PG_FUNCTION_ARGS)
 
 	call.reason = fencing_arg_reason(fcinfo, 2, "reason");
 	call.of_retired = true;
-	begin_call(&call, fcinfo, "fencing_target_forget()");
+	target_begin(&call, fcinfo, "fencing_target_forget()");
 	call.job.job_key = fencing_target_job_key(&call.target);
 
 	fencing_begin_job(&call.job, "fencing_target_forget()");
-	with_target(&call, retire_locked);
+	target_with_row(&call, retire_locked);
 	call.job.wrote = call.wrote;
 	fencing_end_job(&call.job);
-	end_call(&call);
+	target_end(&call);
 	PG_RETURN_VOID();
 }
 
@@ -428,11 +387,11 @@ retire_locked(void *arg)
 	}
 	refuse_live(call);
 	namestrcpy(&actor, GetUserNameFromId(GetSessionUserId(), false));
-	set_column(target, Anum_targets_retired, BoolGetDatum(true));
-	set_column(target, Anum_targets_retired_by, NameGetDatum(&actor));
-	set_column(target, Anum_targets_retired_reason, PointerGetDatum(call->reason));
-	set_column(target, Anum_targets_retired_at, TimestampTzGetDatum(GetCurrentTimestamp()));
-	return write_target(call);
+	target_set(target, Anum_targets_retired, BoolGetDatum(true));
+	target_set(target, Anum_targets_retired_by, NameGetDatum(&actor));
+	target_set(target, Anum_targets_retired_reason, PointerGetDatum(call->reason));
+	target_set(target, Anum_targets_retired_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	return target_write(call);
 }
 
 /* Raises 55006. */
@@ -465,14 +424,14 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 
 	call.version = fencing_arg_version(fcinfo, 2, "version");
 	call.reason = fencing_arg_reason(fcinfo, 3, "reason");
-	begin_call(&call, fcinfo, "fencing_apply_reject()");
+	target_begin(&call, fcinfo, "fencing_apply_reject()");
 
 	snapshot = fencing_fresh_snapshot();
-	look(&call, snapshot);
+	target_look(&call, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (!needs_no_mark(&call))
-		with_target(&call, reject_locked);
-	end_call(&call);
+		target_with_row(&call, reject_locked);
+	target_end(&call);
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
@@ -508,320 +467,33 @@ reject_locked(void *arg)
 
 	if (needs_no_mark(call))
 		return false;
-	set_column(target, Anum_targets_rejected, Int64GetDatum(call->version));
-	set_column(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
-	set_column(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
-	return write_target(call);
+	target_set(target, Anum_targets_rejected, Int64GetDatum(call->version));
+	target_set(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
+	target_set(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	return target_write(call);
 }
 
-/*
- * fencing_apply_begin(document_id text, target_id text, owner uuid, ttl interval)
- *	→ outcome, job_key, token, lease_until, version, content, digest, idempotency_key
- */
-Datum
-fencing_apply_begin(PG_FUNCTION_ARGS)
-{
-	TargetCall	call = {0};
-	Datum		answer;
-
-	fencing_refuse_null(fcinfo, 2, "owner");
-	call.job.owner = *PG_GETARG_UUID_P(2);
-	call.job.ttl = fencing_arg_ttl(fcinfo, 3, "ttl");
-	begin_call(&call, fcinfo, "fencing_apply_begin()");
-	call.job.job_key = fencing_target_job_key(&call.target);
-
-	fencing_begin_job(&call.job, "fencing_apply_begin()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		call.outcome = FENCING_DONE;
-		if (choose_version(&call, snapshot))
-			(void) fencing_subtransaction(hand_out, &call, NULL);
-		UnregisterSnapshot(snapshot);
-	} while (call.outcome == FENCING_AGAIN);
-
-	answer = begin_answer(fcinfo, &call);
-	call.job.wrote = call.wrote;
-	fencing_end_job(&call.job);
-	end_call(&call);
-	return answer;
-}
-
-/*
- * Whether there is something to write, and what: the desired version if it is
- * above the applied one, else, if the target has lost that, the applied one
- * again.
- */
-static bool
-choose_version(TargetCall *call, Snapshot snapshot)
-{
-	FencingTarget *target = &call->target;
-	int64		desired;
-
-	look(call, snapshot);
-	desired = target->desired != 0 ? target->desired :
-		fencing_latest_version(target->document_id, snapshot);
-	if (desired > target->applied && desired != target->rejected)
-		call->version = desired;
-	else if (target->diverged && target->applied > 0)
-		call->version = target->applied;
-	else
-		call->version = 0;
-
-	if (call->version > 0)
-	{
-		fencing_find_revision(call->revisions, target->document_id, call->version, snapshot,
-							  &call->revision);
-		if (!call->revision.found)
-			fencing_never_published(target->document_id, call->version,
-									fencing_latest_version(target->document_id, snapshot));
-	}
-	return call->version > 0;
-}
-
-/*
- * Takes the lease and writes down what is handed out.  Runs in a subtransaction:
- * a lease without anything to write is given back.
- */
-static bool
-hand_out(void *arg)
-{
-	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
-	Snapshot	snapshot;
-	bool		chosen;
-	FencingLock lock;
-
-	fencing_take_lease(&call->job);
-	call->outcome = call->job.outcome;
-	if (call->outcome == FENCING_HELD)
-		return false;
-
-	/* whoever had it before may have written it */
-	snapshot = fencing_fresh_snapshot();
-	chosen = choose_version(call, snapshot);
-	lock = fencing_lock_row(call->targets, target->tuple, LockWaitSkip);
-	UnregisterSnapshot(snapshot);
-	if (lock != FENCING_LOCKED)
-	{
-		call->outcome = lock == FENCING_BUSY ? FENCING_HELD : FENCING_AGAIN;
-		call->job.until = 0;
-		return false;
-	}
-	if (!chosen)
-	{
-		call->outcome = FENCING_DONE;
-		return false;
-	}
-
-	set_column(target, Anum_targets_attempted, Int64GetDatum(call->version));
-	set_column(target, Anum_targets_attempt_token, Int64GetDatum(call->job.new_token));
-	set_column(target, Anum_targets_attempted_at, TimestampTzGetDatum(GetCurrentTimestamp()));
-	return write_target(call);
-}
-
-static Datum
-begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
-{
-	FencingTarget *target = &call->target;
-	Jsonb	   *content;
-	Datum		values[7] = {0};
-	bool		nulls[7] = {false, true, true, true, true, true, true};
-
-	values[0] = PointerGetDatum(call->job.job_key);
-	if (call->outcome == FENCING_DONE)
-	{
-		values[3] = Int64GetDatum(target->applied);
-		nulls[3] = target->applied == 0;
-		values[5] = PointerGetDatum(target->applied_digest);
-		nulls[5] = target->applied_digest == NULL;
-	}
-	else if (call->outcome == FENCING_HELD)
-	{
-		values[2] = TimestampTzGetDatum(call->job.until);
-		nulls[2] = call->job.until == 0;
-	}
-	else
-	{
-		content = fencing_revision_content(call->revisions, &call->revision);
-		values[1] = Int64GetDatum(call->job.new_token);
-		values[2] = TimestampTzGetDatum(call->job.until);
-		values[3] = Int64GetDatum(call->version);
-		values[4] = PointerGetDatum(content);
-		values[5] = PointerGetDatum(call->revision.digest);
-		values[6] = CStringGetTextDatum(psprintf("%s/%lld/%lld", text_to_cstring(call->job.job_key),
-												 (long long) call->version,
-												 (long long) get_bigint(target, Anum_targets_repair)));
-		memset(nulls, false, sizeof(nulls));
-		nulls[4] = content == NULL;
-	}
-	return fencing_answer(fcinfo, call->outcome, values, nulls);
-}
-
-/*
- * fencing_apply_observe(document_id text, target_id text, token bigint, version bigint,
- *						 digest bytea) → outcome
- */
-Datum
-fencing_apply_observe(PG_FUNCTION_ARGS)
-{
-	TargetCall	call = {0};
-	Snapshot	snapshot;
-
-	call.job.token = fencing_arg_token(fcinfo, 2, "token");
-	call.version = PG_ARGISNULL(3) ? 0 : fencing_arg_token(fcinfo, 3, "version");
-	if (call.version > 0)
-		fencing_refuse_null(fcinfo, 4, "digest");
-	else if (!PG_ARGISNULL(4))
-		fencing_refuse_null(fcinfo, 3, "version");
-	call.digest = call.version > 0 ? PG_GETARG_BYTEA_P(4) :
-		fencing_make_digest(NULL, FENCING_DIGEST_VERSION);
-
-	begin_call(&call, fcinfo, "fencing_apply_observe()");
-	call.job.job_key = fencing_target_job_key(&call.target);
-	snapshot = fencing_fresh_snapshot();
-	look(&call, snapshot);
-	UnregisterSnapshot(snapshot);
-	fencing_begin_job(&call.job, "fencing_apply_observe()");
-	call.outcome = fencing_with_token(&call.job, true, observe_locked, &call);
-	end_call(&call);
-	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
-}
-
-/* The fence is locked: the token stays current. */
-static bool
-observe_locked(void *arg)
-{
-	TargetCall *call = (TargetCall *) arg;
-
-	fencing_require_same_fence(&call->job);
-	with_target(call, record_observation);
-	call->job.wrote = call->wrote;
-	return call->wrote;
-}
-
-/*
- * Compares what was read back with what was handed out with this token (to an
- * observer without: what is applied), and with what is applied.
- */
-static bool
-record_observation(void *arg)
-{
-	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
-	bool		handed_out = get_bigint(target, Anum_targets_attempt_token) == call->job.token;
-	int64		attempted = get_bigint(target, Anum_targets_attempted);
-	int64		expected = handed_out ? attempted : target->applied;
-	int64		found = call->version;
-	bool		given_up;
-
-	/* a fencing_apply() may have passed what was handed out */
-	expected = Max(expected, target->applied);
-	/* what an earlier holder was to write has been written, after all */
-	if (found > expected && found <= attempted && has_digest(call, found, call->digest))
-		expected = found;
-
-	/* nobody is to write a version that is not desired any more */
-	given_up = expected > target->applied && fencing_is_undesired(target, expected);
-
-	/* an empty target has what a deletion asks for */
-	if (found == 0)
-	{
-		if (expected == 0 || has_digest(call, expected, call->digest))
-			found = expected;
-		else if (target->applied > 0 && has_digest(call, target->applied, call->digest))
-			found = target->applied;
-	}
-
-	set_column(target, Anum_targets_observed, Int64GetDatum(call->version));
-	target->nulls[Anum_targets_observed - 1] = call->version == 0;
-	set_column(target, Anum_targets_observed_at, TimestampTzGetDatum(GetCurrentTimestamp()));
-
-	if (found > expected)
-	{
-		set_error(target, observed_text(call, "ahead", expected));
-		call->job.outcome = FENCING_AHEAD;
-	}
-	else if (found < target->applied || (found > 0 && !has_digest(call, found, call->digest)))
-	{
-		if (handed_out && target->diverged && !given_up)
-			call->job.outcome = FENCING_WRITE;	/* the repair */
-		else
-		{
-			/* what was handed out before is not the repair */
-			set_column(target, Anum_targets_attempt_token, Int64GetDatum(0));
-			if (!target->diverged)
-				set_column(target, Anum_targets_repair,
-						   Int64GetDatum(get_bigint(target, Anum_targets_repair) + 1));
-			set_column(target, Anum_targets_diverged, BoolGetDatum(true));
-			set_error(target, observed_text(call, "diverged", expected));
-			call->job.outcome = FENCING_DIVERGED;
-		}
-	}
-	else
-	{
-		if (found > target->applied)
-			fencing_set_applied(target, found, call->revision.digest,
-								call->revision.digest_version, GetCurrentTimestamp());
-		if (target->diverged || found == expected || given_up)
-			set_error(target, NULL);
-		set_column(target, Anum_targets_diverged, BoolGetDatum(false));
-		call->job.outcome = found == expected || given_up ? FENCING_RECORDED : FENCING_WRITE;
-	}
-	return write_target(call);
-}
-
-/* Whether the version has this digest; if it is not the applied one, by its revision. */
-static bool
-has_digest(TargetCall *call, int64 version, const bytea *digest)
-{
-	FencingTarget *target = &call->target;
-	Snapshot	snapshot;
-
-	if (version == target->applied)
-		return fencing_same_text(target->applied_digest, digest);
-
-	snapshot = fencing_fresh_snapshot();
-	fencing_find_revision(call->revisions, target->document_id, version, snapshot, &call->revision);
-	UnregisterSnapshot(snapshot);
-	return call->revision.found && fencing_same_text(call->revision.digest, digest);
-}
-
-/* For people: what an observation found. */
-static text *
-observed_text(TargetCall *call, const char *what, int64 expected)
-{
-	const char *found = call->version == 0 ? "nothing" :
-		psprintf("version %lld", (long long) call->version);
-
-	return cstring_to_text(psprintf("%s: read back %s, expected version %lld, applied version %lld",
-									what, found, (long long) expected,
-									(long long) call->target.applied));
-}
-
-static int64
-get_bigint(const FencingTarget *target, int column)
+int64
+target_get_bigint(const FencingTarget *target, int column)
 {
 	return DatumGetInt64(target->values[column - 1]);
 }
 
-static void
-set_column(FencingTarget *target, int column, Datum value)
+void
+target_set(FencingTarget *target, int column, Datum value)
 {
 	target->values[column - 1] = value;
 	target->nulls[column - 1] = false;
 }
 
 /* What an observation found wrong; NULL: nothing. */
-static void
-set_error(FencingTarget *target, text *error)
+void
+target_set_error(FencingTarget *target, text *error)
 {
 	if (error != NULL)
 	{
-		set_column(target, Anum_targets_last_error, PointerGetDatum(error));
-		set_column(target, Anum_targets_last_error_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+		target_set(target, Anum_targets_last_error, PointerGetDatum(error));
+		target_set(target, Anum_targets_last_error_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 	}
 	else
 		target->nulls[Anum_targets_last_error - 1] =
