@@ -32,3 +32,21 @@ ALTER TABLE fencing.fences DROP CONSTRAINT foreign_exclusion;
 SELECT outcome FROM fencing_commit('foreign_indexes', :t, '1', 'SELECT 1', 'two');
 SELECT outcome FROM fencing_renew('foreign_indexes', md5('a')::uuid, :t);
 SELECT step FROM fencing.receipts WHERE job_key = 'foreign_indexes' ORDER BY step;
+
+-- nothing is left for the next test
+SET session_replication_role = replica;
+DELETE FROM fencing.outbox;
+DELETE FROM fencing.revisions;
+RESET session_replication_role;
+DELETE FROM fencing.outbox_acks;
+DELETE FROM fencing.outbox_consumers;
+DELETE FROM fencing.documents;
+DELETE FROM fencing.targets;
+DELETE FROM fencing.records;
+DELETE FROM fencing.request_schemas;
+DELETE FROM fencing.operations;
+DELETE FROM fencing.receipts;
+DELETE FROM fencing.revocations;
+DELETE FROM fencing.leases;
+DELETE FROM fencing.fences;
+UPDATE fencing.floor SET floor = 0;
