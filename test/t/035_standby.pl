@@ -92,13 +92,13 @@ is_everywhere(q{SELECT count(*) FROM fencing_receipt('purged', 1)}, '0', 'no rec
 is_everywhere(commit('purged', 2, 1), 'replayed|{"n": 1}', 'the receipt of the current token');
 
 #
-# A new epoch on its way: its lock arrives before it, and replays do not wait.
+# A new epoch on its way: replays and looks do not wait, and nothing of it is seen.
 #
 my $admin = open_session($primary);
 is($admin->ask("BEGIN;\nSELECT fencing_new_epoch('test')"), token_of(1, 0), 'an epoch begins');
 everywhere();
-await_true($_, q{SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'fencing.floor'::regclass AND mode = 'AccessExclusiveLock' AND granted)},
-	$_->name . ': the lock has arrived') foreach @nodes;
+is_everywhere('SELECT fencing.epoch_start()', '0', 'not yet');
+is_everywhere('SELECT epoch, new_epoch_needed FROM fencing.epoch_status', '0|f', 'nor to whoever looks');
 is_everywhere(commit('job', 1, 1), 'replayed|{"n": 1}', 'replay beside a new epoch');
 is_everywhere(commit('job', 1, 2), 'conflict|', 'conflict beside a new epoch');
 is($admin->ask('COMMIT'), '', 'it has begun');
@@ -106,7 +106,8 @@ everywhere();
 is_everywhere(commit('job', 1, 1), 'replayed|{"n": 1}', 'replay after it');
 is_everywhere(commit('job', 1, 1, 'new'), '25006', 'the holder after it');
 is_everywhere('SELECT fencing.epoch_start()', token_of(1, 0), 'epoch');
-is_everywhere('SELECT count(*) FROM fencing.lease_status WHERE live', '0', 'no lease lives');
+is_everywhere('SELECT epoch, since IS NOT NULL, new_epoch_needed FROM fencing.epoch_status', '1|t|f', 'its status');
+is_everywhere('SELECT bool_and(former_epoch) FROM fencing.lease_status', 't', 'all leases are of the former one');
 $admin->close;
 
 #

@@ -430,6 +430,8 @@ is_answers($node, 'restored', 'restored',
 	[ 'nothing to do', q{SELECT outcome, version FROM fencing_apply_begin('doc', 'observed', '00000000-0000-0000-0000-00000000000c')}, 'done|3' ],
 	[ 'a token of before', qq{SELECT fencing_apply_observe('doc', 'observed', 1, 3, $digest)}, 'stale' ],
 	[ 'the next version', q{SELECT publish_to('doc', 4)}, '' ],
+	[ 'who had it may still write: others wait', q{SELECT outcome, token, version FROM fencing_apply_begin('doc', 'observed', '00000000-0000-0000-0000-00000000000c')}, 'held||' ],
+	[ 'unless it is revoked', q{SELECT fencing_revoke(job_key, 'restored') > 1::bigint << 36 FROM fencing_apply_begin('doc', 'observed', '00000000-0000-0000-0000-00000000000c')}, 't' ],
 	[ 'is handed out', q{SELECT outcome, token > 1::bigint << 36, version FROM fencing_apply_begin('doc', 'observed', '00000000-0000-0000-0000-00000000000c')}, 'acquired|t|4' ],
 	[ 'and applied', q{SELECT apply('crash', 4), state('crash')}, 'committed 4|4 4 2 3,4' ]);
 
