@@ -60,7 +60,7 @@ FROM pg_class c WHERE c.relnamespace = 'fencing'::regnamespace AND c.relkind IN 
 AND NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'fencing' AND c.oid = ANY (e.extconfig));
 -- Nothing that makes a restore or pg_upgrade fail, or hot rows depend on others.
 SELECT conrelid::regclass, conname FROM pg_constraint WHERE connamespace = 'fencing'::regnamespace AND contype NOT IN ('p', 'n');
-SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = 'fencing'::regnamespace;
+SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = 'fencing'::regnamespace ORDER BY tgrelid::regclass::text, tgname;
 SELECT attrelid::regclass, attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 WHERE c.relnamespace = 'fencing'::regnamespace AND atttypid IN ('regproc'::regtype, 'regprocedure'::regtype, 'regoper'::regtype,
 	'regoperator'::regtype, 'regconfig'::regtype, 'regdictionary'::regtype, 'regnamespace'::regtype, 'regcollation'::regtype);

@@ -973,6 +973,10 @@ SELECT DISTINCT what FROM answered ORDER BY what;
 --
 -- Nothing is left
 --
+SET session_replication_role = replica;
+DELETE FROM fencing.revisions WHERE document_id = 'outbox/published';
+RESET session_replication_role;
+DELETE FROM fencing.documents WHERE document_id = 'outbox/published';
 SELECT fencing_outbox_unsubscribe('outbox/m1'), fencing_outbox_unsubscribe('outbox/m2'), fencing_outbox_unsubscribe('outbox/role');
 SELECT more FROM fencing_purge('events', '1 microsecond', 1000000);
 SELECT (SELECT count(*) FROM fencing.outbox) AS events, (SELECT count(*) FROM fencing.outbox_consumers) AS consumers,
