@@ -13,7 +13,7 @@ my $verbose = @ARGV && $ARGV[0] eq '--verbose' ? shift : undef;
 my @patterns = @ARGV;
 
 # a test that takes longer hangs, and that is noticed too
-my $limit = 150;
+my $limit = 300;
 
 # who waits for what never comes shall not do so for the three minutes that PostgreSQL gives it
 $ENV{PG_TEST_TIMEOUT_DEFAULT} = 20;
@@ -171,8 +171,10 @@ sub passes
 	my $server_log = "$ENV{FENCING_WORK}/server.log";
 	my $logged = -s $server_log // 0;
 
+	# what a test that was cut off has left would be in the way of all that follow
+	run(q{psql -XAtqc "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE '%regression'" postgres >/dev/null 2>&1});
 	my $pg_config = "$ENV{FENCING_WORK}/pg$ENV{PG_CONFIG}";
-	my $code = run("timeout $limit make -s --no-print-directory -C $src PG_CONFIG=$pg_config REGRESS= ISOLATION= PROVE_TESTS= $variables{$suite} installcheck >$log 2>&1");
+	my $code = run("timeout -k 5 $limit make -s --no-print-directory -C $src PG_CONFIG=$pg_config REGRESS= ISOLATION= PROVE_TESTS= $variables{$suite} installcheck >$log 2>&1");
 	if ($verbose)
 	{
 		print slurp($log) if $code != 0;
