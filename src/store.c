@@ -369,10 +369,13 @@ had_locker(HeapTuple tuple, Snapshot snapshot)
 {
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
 
-	if (!TransactionIdIsNormal(xmax))
+	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
 		return false;
+	/* first: the numbers of multixacts begin where those of transactions do not */
 	if (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI)
 		return true;
+	if (!TransactionIdIsNormal(xmax))
+		return false;
 	return !TransactionIdIsCurrentTransactionId(xmax) && XidInMVCCSnapshot(xmax, snapshot);
 }
 
