@@ -65,16 +65,19 @@ CREATE TABLE work (job text, token bigint, step text, content text);
 GRANT INSERT ON work TO stress_app;
 SELECT fencing_protect('work', 'job');
 
--- which receipts a purge removes
+-- which receipts a purge removes: what is there before and not after, to a
+-- transaction that sees nobody else's changes
 CREATE TABLE purged (xid xid8, job text, token bigint, step text);
-CREATE FUNCTION note_purged() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION purge_and_note(older_than interval, max_rows int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	gone bigint;
 BEGIN
-	INSERT INTO public.purged
-	SELECT pg_current_xact_id(), job_key, token, step FROM gone;
-	RETURN NULL;
+	INSERT INTO purged SELECT pg_current_xact_id(), job_key, token, step FROM fencing.receipts;
+	SELECT p.purged INTO gone FROM fencing_purge('receipts', older_than, max_rows) p;
+	DELETE FROM purged p USING fencing.receipts r
+	WHERE p.xid = pg_current_xact_id() AND (p.job, p.token, p.step) = (r.job_key, r.token, r.step);
+	RETURN gone;
 END $$;
-CREATE TRIGGER note_purged AFTER DELETE ON fencing.receipts
-	REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_purged();
 EOT
 
 # where a transaction is in the WAL
@@ -645,13 +648,13 @@ sub read_wal
 # the row, and returns what to log beside it.
 sub call
 {
-	my ($self, $call, $arguments, $sql, $params, $further) = @_;
+	my ($self, $call, $arguments, $sql, $params, $further, $begin) = @_;
 	my $db = $self->connect($self->{primary});
 	my @who = (who => 'nemesis', n => ++$self->{calls});
 
 	$self->{log}->record('call', @who, call => $call, @$arguments);
 	my ($reply, @more);
-	foreach my $command ([q{BEGIN}], [q{SET LOCAL lock_timeout = '5s'}], [ $sql, @$params ], ['COMMIT'])
+	foreach my $command ([ $begin // 'BEGIN' ], [q{SET LOCAL lock_timeout = '5s'}], [ $sql, @$params ], ['COMMIT'])
 	{
 		@more = $further->($db, $reply->{rows}[0], @who) if $further && $command->[0] eq 'COMMIT';
 		my $next = $db->query(@$command);
@@ -732,15 +735,16 @@ sub purge
 {
 	my ($self) = @_;
 
-	$self->call('purge', [],
-		"SELECT 'purged' AS answer, p.purged, $WHERE FROM fencing_purge('receipts', \$1, \$2) AS p",
+	$self->call('purge', [ iso => 'REPEATABLE READ' ],
+		"SELECT 'purged' AS answer, p AS purged, $WHERE FROM purge_and_note(\$1, \$2) AS p",
 		[ 1 + int(rand 3) . ' s', 20 + int rand 500 ],
 		sub {
 			my ($db, $row, @who) = @_;
 			$self->{log}->record('purged', @who, %$_) foreach $self->rows($db,
 				'SELECT job, token, step FROM purged WHERE xid = pg_current_xact_id()');
 			return;
-		});
+		},
+		'BEGIN ISOLATION LEVEL REPEATABLE READ');
 	return;
 }
 

@@ -513,6 +513,16 @@ sub check_superseded
 			$call->{answer} =~ /^(renewed|released)$/;
 		next if !$passed;
 
+		# who still has the lease may give it back, though its time is over: by a
+		# new epoch, a promotion, or with a higher token that went with the WAL
+		if ($call->{op} eq 'release')
+		{
+			my @higher = grep { $_->{token} > $token && defined $_->{t1} && $_->{t1} < $call->{t0} &&
+				  defined $_->{tl} && defined $call->{tl} && $_->{tl} == $call->{tl} } values %{ $grant{$job} };
+			complain('zombie', $call, "passed with token $token, after $higher[0]{token} had been issued") if @higher;
+			next;
+		}
+
 		my $before = highest_before($job, $call->{t0});
 		complain('zombie', $call, "passed with token $token, after $before had been issued") if $token < $before;
 
