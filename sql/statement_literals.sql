@@ -211,6 +211,16 @@ ALTER SEQUENCE line RENAME TO former;
 CREATE SEQUENCE line START 500;
 SELECT kept('SELECT nextval(''line'') AS n');
 SELECT nextval('former') AS former, nextval('line') AS line;
+-- A literal in a function that the planner puts into the plan.
+CREATE FUNCTION noon() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT timestamptz '2026-06-01 12:00' $$;
+CREATE TABLE noons (n serial, at timestamptz);
+\set noon 'INSERT INTO noons (at) SELECT noon()'
+SET TimeZone = 'UTC';
+SELECT run(:'noon') FROM generate_series(1, 8);
+SET TimeZone = 'Asia/Tokyo';
+SELECT run(:'noon');
+SET TimeZone = 'UTC';
+SELECT at, count(*) FROM noons GROUP BY at ORDER BY at;
 
 DELETE FROM fencing.receipts WHERE job_key LIKE 'literals/%';
 DELETE FROM fencing.leases WHERE job_key LIKE 'literals/%';

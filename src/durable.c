@@ -25,11 +25,13 @@
 #include "access/xlog.h"
 #include "fencing.h"
 #include "miscadmin.h"
+#include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
 
 /* how long between two looks: as short as a standby answers, then longer */
@@ -61,6 +63,13 @@ fencing_wait_for_standbys(void)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause,
 						 WAIT_EVENT_SYNC_REP);
 		ResetLatch(MyLatch);
+
+		/* the setting may be taken back because no standby will come */
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
 		pause = Min(pause * 2, LAST_PAUSE_MS);
 	}
 }
@@ -80,22 +89,14 @@ is_on_standbys(XLogRecPtr lsn)
 }
 
 /*
- * As the checkpointer has it, or, until it has read the setting, the setting.  (A
- * version shim, here because it needs a private header: before the minor releases
- * of May 2025 there was only the former.)
+ * By the setting.  What the checkpointer makes of it is in shared memory, but a
+ * minor release changed how; an extension runs with others than it was built
+ * for.
  */
 static bool
 are_standbys_defined(void)
 {
-#ifdef SYNC_STANDBY_INIT
-	int			status = ((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status;
-
-	if ((status & SYNC_STANDBY_INIT) == 0)
-		return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
-	return (status & SYNC_STANDBY_DEFINED) != 0;
-#else
-	return ((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined;
-#endif
+	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
 /* What synchronous_commit waits for: as syncrep.c, which keeps it to itself. */

@@ -242,7 +242,7 @@ tell_lockers(const LOCKTAG *tag)
 {
 	static const char query[] =
 		"SELECT pg_catalog.count(*)::integer,"
-		" pg_catalog.string_agg(COALESCE(l.pid::text, 'prepared transaction'), ', ' ORDER BY l.pid)"
+		" pg_catalog.string_agg(COALESCE(l.pid::pg_catalog.text, 'prepared transaction'), ', ' ORDER BY l.pid)"
 		" FROM (SELECT DISTINCT l.virtualtransaction, l.pid FROM pg_catalog.pg_locks l"
 		"  WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'"
 		"  AND l.database OPERATOR(pg_catalog.=) $1 AND l.relation OPERATOR(pg_catalog.=) $2"

@@ -269,6 +269,7 @@ merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId paren
 	{
 		naggregates -= counts->count;
 		aggregate_counts = counts->outer;
+		pfree(counts);
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
@@ -276,6 +277,7 @@ merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId paren
 		{
 			counts->outer->count += counts->count;
 			aggregate_counts = counts->outer;
+			pfree(counts);
 		}
 		else
 			counts->nest_level--;

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fencing.h"
@@ -104,6 +105,7 @@ typedef struct Bigints
 
 static const KeptQuery *get_query(const char *query, int nargs, Oid *argtypes);
 static bool reads_tables(SPIPlanPtr plan);
+static void use_safe_path(void);
 static void use_own_settings(const KeptQuery *kept);
 static void use_setting(const Setting *setting);
 static void read_bigints(SPITupleTable *rows, uint64 count, void *arg);
@@ -158,6 +160,7 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_NOFORCE_RLS);
 	saved_settings = NewGUCNestLevel();
+	use_safe_path();
 	kept = get_query(query, nargs, argtypes);
 	use_own_settings(kept);
 	fencing_verify_plan(kept->plan);
@@ -217,6 +220,20 @@ reads_tables(SPIPlanPtr plan)
 
 	return query->hasSubLinks ||
 		list_length(query->rtable) > (query->resultRelation > 0 ? 1 : 0);
+}
+
+/*
+ * All names are qualified; should one be forgotten, it must not find what a
+ * caller has put there.  Temporary objects come first unless they are named.
+ */
+static void
+use_safe_path(void)
+{
+	static const char path[] = "pg_catalog, pg_temp";
+
+	if (strcmp(namespace_search_path, path) != 0)
+		(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
 }
 
 /* Until AtEOXact_GUC().  Only what differs is set: by default two or three. */

@@ -25,6 +25,8 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -88,6 +90,9 @@ static void count_bytes(CachedStatement *entry);
 static void make_room(void);
 static void drop(CachedStatement *entry);
 static bool has_unsteady_literal(Node *node, void *context);
+static void plan_for_inlining(CachedPlanSource *source);
+static bool calls_users_sql(Node *node, void *context);
+static bool is_users_sql(Oid function, void *context);
 static bool is_steady(Oid type);
 static SPIPlanPtr prepare(const FencingStatement *statement);
 static void check_command(const char *text);
@@ -294,6 +299,7 @@ find_entry(const StatementKey *key, const char *text)
 			continue;
 		if (!has_unsteady_literal((Node *) entry->source->query_list, NULL))
 		{
+			plan_for_inlining(entry->source);
 			dlist_move_head(&entries, &entry->node);
 			return entry;
 		}
@@ -317,6 +323,7 @@ keep(SPIPlanPtr plan, const StatementKey *key)
 		return NULL;
 	}
 
+	plan_for_inlining(source);
 	entry = (CachedStatement *) MemoryContextAllocZero(TopMemoryContext, sizeof(CachedStatement));
 	entry->key = *key;
 	entry->source = source;
@@ -398,6 +405,47 @@ has_unsteady_literal(Node *node, void *context)
 			literal->consttype != REGCLASSOID && !is_steady(literal->consttype);
 	}
 	return expression_tree_walker(node, has_unsteady_literal, context);
+}
+
+/*
+ * The planner puts the body of a function in SQL into the plan, and with it what
+ * its literals mean at that moment: then the plan is not kept, only the analysis.
+ */
+static void
+plan_for_inlining(CachedPlanSource *source)
+{
+	if (calls_users_sql((Node *) source->query_list, NULL))
+		source->cursor_options |= CURSOR_OPT_CUSTOM_PLAN;
+	else
+		source->cursor_options &= ~CURSOR_OPT_CUSTOM_PLAN;
+}
+
+static bool
+calls_users_sql(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, calls_users_sql, context, 0);
+	return check_functions_in_node(node, is_users_sql, context) ||
+		expression_tree_walker(node, calls_users_sql, context);
+}
+
+/* Those of PostgreSQL itself have no literals that depend on anything. */
+static bool
+is_users_sql(Oid function, void *context)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	if (function < FirstNormalObjectId)
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	result = HeapTupleIsValid(tuple) &&
+		((Form_pg_proc) GETSTRUCT(tuple))->prolang == SQLlanguageId;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
 }
 
 /*
