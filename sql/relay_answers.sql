@@ -25,6 +25,13 @@ SELECT fencing_outbox_ack('relay_answers', :new, '{}') AS nothing,
 	fencing_outbox_ack('relay_answers', :new, ARRAY[:'two']::uuid[]) AS again;
 SELECT fencing_outbox_ack('relay_answers', :old, ARRAY[:'two', :'one']::uuid[]) AS done_meanwhile;
 
+-- a parked event holds up its aggregate, and none whose names read alike
+SELECT fencing_outbox_emit('relay_answers/a', 'b', 'three', '3') AS three \gset
+SELECT fencing_outbox_emit('relay_answers/a', 'b', 'four', '4') IS NOT NULL AS emitted;
+SELECT fencing_outbox_emit('relay_answers', 'a/b', 'five', '5') IS NOT NULL AS emitted;
+SELECT fencing_outbox_park('relay_answers', :new, :'three', 'bad');
+SELECT type FROM fencing_outbox_read('relay_answers', :new);
+
 SELECT fencing_outbox_unsubscribe('relay_answers');
 SELECT purged >= 2 AS purged FROM fencing_purge('events', '1 microsecond');
 
