@@ -116,7 +116,7 @@ ask_for_packages_once()
 # All that a run could have left behind in PostgreSQL as it is installed.
 look_around()
 {
-	ls -R "/usr/share/postgresql/$major" "/usr/lib/postgresql/$major/lib"/*.so
+	ls -R "/usr/share/postgresql/$major/extension" "/usr/lib/postgresql/$major/lib"/*.so
 	pg_lsclusters
 	runuser -u postgres -- psql -XAtc 'SELECT pg_postmaster_start_time()' \
 		-c 'SELECT oid, datname FROM pg_database ORDER BY 1' -c 'SELECT oid, rolname FROM pg_roles ORDER BY 1' \
