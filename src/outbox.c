@@ -318,8 +318,18 @@ forget_acks(Datum consumer)
 {
 	Relation	acks = fencing_open(FENCING_OUTBOX_ACKS, RowExclusiveLock);
 	Snapshot	snapshot = fencing_fresh_snapshot();
+	ListCell   *lc;
 
-	fencing_delete_all(acks, 1, &consumer, snapshot);
+	/* a purge may have been faster; nobody else, with the consumer locked */
+	foreach(lc, fencing_find_all(acks, 1, &consumer, snapshot))
+	{
+		HeapTuple	ack = (HeapTuple) lfirst(lc);
+
+		if (fencing_lock_row(acks, ack, LockWaitBlock) != FENCING_LOCKED)
+			continue;
+		fencing_require_visible(acks, ack);
+		fencing_delete(acks, ack);
+	}
 	UnregisterSnapshot(snapshot);
 	table_close(acks, NoLock);
 }

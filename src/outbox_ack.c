@@ -422,7 +422,9 @@ forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 		if (!outbox_scan_next(&events, snapshot))
 			continue;
 		outbox_scan_event(&events, &event);
-		if (outbox_precedes(event.era, event.xid, era, xid))
+		/* one that a purge is deleting is left to it */
+		if (outbox_precedes(event.era, event.xid, era, xid) &&
+			fencing_lock_row(call->acks, ack, LockWaitSkip) == FENCING_LOCKED)
 			fencing_delete(call->acks, ack);
 	}
 	outbox_scan_end(&events);

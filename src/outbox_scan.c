@@ -38,7 +38,7 @@
 /* how many epochs a restore puts between a database and its copy; see epoch.c */
 #define ERAS_OF_RESTORE		1024
 
-static ScanKey add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
+static void add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
 static OutboxState state_of(OutboxConsumer *consumer, int64 event_no, Snapshot snapshot);
 static bool wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
 				  int64 era, FullTransactionId xid);
@@ -214,13 +214,13 @@ outbox_scan_begin(OutboxScan *scan, Relation rel, const char *index, Snapshot sc
 void
 outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value)
 {
-	(void) add_key(scan, BTEqualStrategyNumber, equal, value);
+	add_key(scan, BTEqualStrategyNumber, equal, value);
 }
 
 void
 outbox_scan_above(OutboxScan *scan, int64 number)
 {
-	(void) add_key(scan, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(number));
+	add_key(scan, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(number));
 }
 
 /* ROW(era, xid) >= those of the consumer, which come next in the index. */
@@ -228,10 +228,14 @@ void
 outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
 {
 	AttrNumber	column = scan->nkeys + 1;
-	ScanKey		key = add_key(scan, BTGreaterEqualStrategyNumber, InvalidOid,
-							  PointerGetDatum(scan->from));
+	ScanKey		key = &scan->keys[scan->nkeys++];
 
+	/* by hand: a header has no function, which ScanKeyEntryInitialize() asserts */
+	MemSet(key, 0, sizeof(ScanKeyData));
 	key->sk_flags = SK_ROW_HEADER;
+	key->sk_attno = column;
+	key->sk_strategy = BTGreaterEqualStrategyNumber;
+	key->sk_argument = PointerGetDatum(scan->from);
 	ScanKeyEntryInitialize(&scan->from[0], SK_ROW_MEMBER, column, BTGreaterEqualStrategyNumber,
 						   INT8OID, InvalidOid, F_BTINT8CMP,
 						   consumer->values[Anum_outbox_consumers_era - 1]);
@@ -240,7 +244,7 @@ outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
 						   consumer->values[Anum_outbox_consumers_xid - 1]);
 }
 
-static ScanKey
+static void
 add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value)
 {
 	ScanKey		key = &scan->keys[scan->nkeys++];
@@ -248,7 +252,6 @@ add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum 
 	/* the columns of type text have this collation */
 	ScanKeyEntryInitialize(key, 0, scan->nkeys, strategy, InvalidOid, C_COLLATION_OID, function,
 						   value);
-	return key;
 }
 
 /* From the beginning, after keys have been changed. */
