@@ -174,7 +174,7 @@ sub passes
 	# what a test that was cut off has left would be in the way of all that follow
 	run(q{psql -XAtqc "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE '%regression'" postgres >/dev/null 2>&1});
 	# and so would the roles that one has left which lost its server
-	run(q{psql -XAtqc "SELECT format('DROP DATABASE %I', datname) FROM pg_database WHERE datname LIKE '%regression' UNION ALL SELECT format('DROP ROLE %I', rolname) FROM pg_roles WHERE rolname LIKE 'regress%'" postgres | psql -XAtq postgres >/dev/null 2>&1});
+	run(q{psql -XAtqc "SELECT format('DROP DATABASE %I;', datname) FROM pg_database WHERE datname LIKE '%regression' UNION ALL SELECT format('DROP ROLE %I;', rolname) FROM pg_roles WHERE rolname LIKE 'regress%'" postgres | psql -XAtq postgres >/dev/null 2>&1});
 	my $pg_config = "$ENV{FENCING_WORK}/pg$ENV{PG_CONFIG}";
 	my $code = run("timeout -k 5 $limit make -s --no-print-directory -C $src PG_CONFIG=$pg_config REGRESS= ISOLATION= PROVE_TESTS= $variables{$suite} installcheck >$log 2>&1");
 	if ($verbose)
