@@ -33,6 +33,24 @@ SELECT outcome FROM fencing_commit('foreign_indexes', :t, '1', 'SELECT 1', 'two'
 SELECT outcome FROM fencing_renew('foreign_indexes', md5('a')::uuid, :t);
 SELECT step FROM fencing.receipts WHERE job_key = 'foreign_indexes' ORDER BY step;
 
+-- acks look for events by an index: one made anew under its name must find all rows
+SELECT fencing_outbox_subscribe('foreign_indexes', true);
+SELECT (fencing_acquire('outbox/foreign_indexes', md5('b')::uuid, '1 day')).token AS relay \gset
+SELECT fencing_outbox_emit('foreign', 'a', 'made', '1') AS one, fencing_outbox_emit('foreign', 'a', 'made', '2') AS two \gset
+DROP INDEX fencing.outbox_era_xid_idx;
+SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
+CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid) WHERE false;
+SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
+DROP INDEX fencing.outbox_era_xid_idx;
+CREATE INDEX outbox_era_xid_idx ON fencing.outbox (no, xid);
+SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
+DROP INDEX fencing.outbox_era_xid_idx;
+CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid) INCLUDE (no);
+SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
+DROP INDEX fencing.outbox_era_xid_idx;
+CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid);
+SELECT payload FROM fencing_outbox_read('foreign_indexes', :relay);
+
 -- nothing is left for the next test
 SET session_replication_role = replica;
 DELETE FROM fencing.outbox;

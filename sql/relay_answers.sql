@@ -29,6 +29,7 @@ SELECT fencing_outbox_ack('relay_answers', :old, ARRAY[:'two', :'one']::uuid[]) 
 SELECT fencing_outbox_emit('relay_answers/a', 'b', 'three', '3') AS three \gset
 SELECT fencing_outbox_emit('relay_answers/a', 'b', 'four', '4') IS NOT NULL AS emitted;
 SELECT fencing_outbox_emit('relay_answers', 'a/b', 'five', '5') IS NOT NULL AS emitted;
+SELECT fencing_outbox_emit('relay_answers/', 'ab', 'six', '6') IS NOT NULL AS emitted;
 SELECT fencing_outbox_park('relay_answers', :new, :'three', 'bad');
 SELECT type FROM fencing_outbox_read('relay_answers', :new);
 

@@ -399,9 +399,9 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 		(void) fencing_visible_to_transaction(call->consumers, consumer->tuple);
 
 	after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
-	outbox_scan_begin(&events, outbox, "outbox_pkey", snapshot);
+	outbox_scan_begin(&events, outbox, &outbox_by_no, snapshot);
 	outbox_scan_above(&events, after_no);
-	outbox_scan_begin(&consumer->acks, acks, "outbox_acks_pkey", SnapshotAny);
+	outbox_scan_begin(&consumer->acks, acks, &outbox_acks_by_no, SnapshotAny);
 	outbox_scan_equal(&consumer->acks, F_TEXTEQ, PointerGetDatum(consumer->consumer));
 	outbox_scan_above(&consumer->acks, after_no);
 	while (max_rows > 0 && outbox_scan_next(&events, snapshot))
@@ -445,12 +445,21 @@ make_blocked(void)
 	return hash_create("fencing outbox", 16, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
 }
 
-/* Both with their lengths, so that no two aggregates have one key. */
+/* The type with its length, so that no two aggregates have one key. */
 static text *
 make_aggregate_key(const text *type, const text *id)
 {
-	return cstring_to_text(psprintf("%d/%s/%s", (int) VARSIZE_ANY_EXHDR(type),
-									text_to_cstring(type), text_to_cstring(id)));
+	int32		type_length = VARSIZE_ANY_EXHDR(type);
+	int32		id_length = VARSIZE_ANY_EXHDR(id);
+	Size		size = VARHDRSZ + sizeof(type_length) + type_length + id_length;
+	text	   *key = (text *) palloc(size);
+	char	   *to = VARDATA(key);
+
+	SET_VARSIZE(key, size);
+	memcpy(to, &type_length, sizeof(type_length));
+	memcpy(to + sizeof(type_length), VARDATA_ANY(type), type_length);
+	memcpy(to + sizeof(type_length) + type_length, VARDATA_ANY(id), id_length);
+	return key;
 }
 
 /* Whether the aggregate of the scan's event is, or is from now on. */

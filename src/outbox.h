@@ -33,6 +33,14 @@ typedef struct OutboxScan
 	int			nkeys;
 } OutboxScan;
 
+/* An index that the script has made: its name, and the columns that are keys. */
+typedef struct OutboxIndex
+{
+	const char *name;
+	int			nkeys;
+	AttrNumber	keys[4];
+} OutboxIndex;
+
 /* A consumer as a snapshot sees it. */
 typedef struct OutboxConsumer
 {
@@ -89,6 +97,9 @@ extern void outbox_make_mark(Datum *no, Datum *xid);
  * outbox_scan.c: consumers, events and acknowledgements, found without
  * predicate locks
  */
+extern const OutboxIndex outbox_by_no;
+extern const OutboxIndex outbox_acks_by_no;
+
 extern void outbox_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snapshot);
 extern void outbox_begin_acks(OutboxConsumer *consumer, Relation acks);
 extern void outbox_end_acks(OutboxConsumer *consumer);
@@ -103,7 +114,7 @@ extern bool outbox_first_pending(OutboxConsumer *consumer, Relation outbox, Snap
 								 OutboxEvent *event);
 extern int64 outbox_count_pending(OutboxConsumer *consumer, Relation outbox,
 								  const OutboxEvent *last, Snapshot snapshot);
-extern void outbox_scan_begin(OutboxScan *scan, Relation rel, const char *index,
+extern void outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
 							  Snapshot scan_snapshot);
 extern void outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);
 extern void outbox_scan_above(OutboxScan *scan, int64 number);

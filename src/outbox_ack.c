@@ -411,7 +411,7 @@ forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 	OutboxEvent event;
 	ListCell   *lc;
 
-	outbox_scan_begin(&events, call->outbox, "outbox_pkey", SnapshotAny);
+	outbox_scan_begin(&events, call->outbox, &outbox_by_no, SnapshotAny);
 	outbox_scan_equal(&events, F_INT8EQ, Int64GetDatum(0));
 	foreach(lc, fencing_find_all(call->acks, 1, &key, snapshot))
 	{

@@ -23,7 +23,9 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -39,11 +41,24 @@
 #define ERAS_OF_RESTORE		1024
 
 static void add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
+static bool has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted);
 static OutboxState state_of(OutboxConsumer *consumer, int64 event_no, Snapshot snapshot);
 static bool wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
 				  int64 era, FullTransactionId xid);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_wants);
+
+const OutboxIndex outbox_by_no = {"outbox_pkey", 1, {Anum_outbox_no}};
+const OutboxIndex outbox_acks_by_no = {"outbox_acks_pkey", 2,
+	{Anum_outbox_acks_consumer, Anum_outbox_acks_event_no}
+};
+static const OutboxIndex outbox_by_id = {"outbox_id_key", 1, {Anum_outbox_id}};
+static const OutboxIndex outbox_by_transaction = {"outbox_era_xid_idx", 2,
+	{Anum_outbox_era, Anum_outbox_xid}
+};
+static const OutboxIndex outbox_by_aggregate = {"outbox_aggregate_idx", 4,
+	{Anum_outbox_aggregatetype, Anum_outbox_aggregateid, Anum_outbox_era, Anum_outbox_xid}
+};
 
 /* Reads the consumer's row; found or not. */
 void
@@ -53,8 +68,17 @@ outbox_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snap
 
 	consumer->tuple = fencing_find(consumers, 1, &key, snapshot);
 	consumer->found = consumer->tuple != NULL;
-	if (consumer->found)
-		fencing_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
+	if (!consumer->found)
+		return;
+	fencing_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
+
+	/* asked about each event: then it need not be unpacked, and kept, each time */
+	if (!consumer->nulls[Anum_outbox_consumers_since - 1])
+	{
+		Datum	   *since = &consumer->values[Anum_outbox_consumers_since - 1];
+
+		*since = PointerGetDatum(PG_DETOAST_DATUM(*since));
+	}
 }
 
 /*
@@ -66,7 +90,7 @@ outbox_begin_acks(OutboxConsumer *consumer, Relation acks)
 {
 	OutboxScan *scan = &consumer->acks;
 
-	outbox_scan_begin(scan, acks, "outbox_acks_pkey", SnapshotAny);
+	outbox_scan_begin(scan, acks, &outbox_acks_by_no, SnapshotAny);
 	outbox_scan_equal(scan, F_TEXTEQ, PointerGetDatum(consumer->consumer));
 	outbox_scan_equal(scan, F_INT8EQ, Int64GetDatum(0));
 }
@@ -132,7 +156,7 @@ outbox_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, Outbo
 	OutboxScan	scan;
 	bool		found;
 
-	outbox_scan_begin(&scan, outbox, "outbox_id_key", SnapshotAny);
+	outbox_scan_begin(&scan, outbox, &outbox_by_id, SnapshotAny);
 	outbox_scan_equal(&scan, F_UUID_EQ, UUIDPGetDatum(id));
 	found = outbox_scan_next(&scan, snapshot);
 	if (found)
@@ -153,7 +177,7 @@ outbox_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapsho
 	OutboxScan	scan;
 	bool		found = false;
 
-	outbox_scan_begin(&scan, outbox, "outbox_era_xid_idx", SnapshotAny);
+	outbox_scan_begin(&scan, outbox, &outbox_by_transaction, SnapshotAny);
 	outbox_scan_from(&scan, consumer);
 	while (!found && outbox_scan_next(&scan, snapshot))
 	{
@@ -173,7 +197,7 @@ outbox_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEven
 	OutboxEvent event;
 	int64		count = 0;
 
-	outbox_scan_begin(&scan, outbox, "outbox_aggregate_idx", SnapshotAny);
+	outbox_scan_begin(&scan, outbox, &outbox_by_aggregate, SnapshotAny);
 	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_type));
 	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_id));
 	outbox_scan_from(&scan, consumer);
@@ -190,25 +214,58 @@ outbox_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEven
 /*
  * A scan by an index, whose keys follow in the order of its columns.  With
  * SnapshotAny no predicate locks are taken; what is seen is up to
- * outbox_scan_next() either way.
+ * outbox_scan_next() either way.  Raises 42704, 0A000.
  */
 void
-outbox_scan_begin(OutboxScan *scan, Relation rel, const char *index, Snapshot scan_snapshot)
+outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
+				  Snapshot scan_snapshot)
 {
-	Oid			oid = get_relname_relid(index, RelationGetNamespace(rel));
+	Oid			oid = get_relname_relid(index->name, RelationGetNamespace(rel));
 
 	if (!OidIsValid(oid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("index \"%s\" of table \"%s\" does not exist", index,
+				 errmsg("index \"%s\" of table \"%s\" does not exist", index->name,
 						RelationGetRelationName(rel)),
 				 errhint("Make it again as the extension does.")));
 	scan->rel = rel;
 	scan->scan_snapshot = scan_snapshot;
 	scan->index = index_open(oid, AccessShareLock);
+	if (!has_all_rows(scan->index, rel, index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" of table \"%s\" is not the one that the extension has made",
+						index->name, RelationGetRelationName(rel)),
+				 errdetail("It is invalid or partial, or has other columns, types or collations: rows would not be found by it."),
+				 errhint("Drop it, and make it again as the extension does.")));
 	scan->scan = NULL;
 	scan->slot = table_slot_create(rel, NULL);
 	scan->nkeys = 0;
+}
+
+/*
+ * Whether every row of the table is found by these keys: a planner would look.
+ * An administrator may have made the index anew, under its name.
+ */
+static bool
+has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (form->indrelid != RelationGetRelid(rel) || !form->indisvalid ||
+		index->rd_rel->relam != BTREE_AM_OID || form->indnkeyatts < wanted->nkeys ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+	for (int i = 0; i < wanted->nkeys; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel), wanted->keys[i] - 1);
+
+		if (form->indkey.values[i] != wanted->keys[i] ||
+			index->rd_opcintype[i] != column->atttypid ||
+			index->rd_indcollation[i] != column->attcollation)
+			return false;
+	}
+	return true;
 }
 
 void

@@ -210,7 +210,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 	if (max_rows < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows must be greater than zero")));
+				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
 	PreventCommandIfReadOnly("fencing_purge()");
 	PreventCommandIfParallelMode("fencing_purge()");
