@@ -14,6 +14,7 @@ OBJS = \
 	src/fencing.o \
 	src/args.o \
 	src/gate.o \
+	src/gate_call.o \
 	src/table.o \
 	src/store.o \
 	src/key_lock.o \

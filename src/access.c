@@ -166,8 +166,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("role with OID %u does not exist", roleid)));
 
-	PreventCommandIfReadOnly(grant ? "fencing_grant()" : "fencing_ungrant()");
-	PreventCommandIfParallelMode(grant ? "fencing_grant()" : "fencing_ungrant()");
+	store_begin_write(grant ? "fencing_grant()" : "fencing_ungrant()");
 
 	grants = fencing_open(FENCING_GRANTS, ShareRowExclusiveLock);
 	owner = grants->rd_rel->relowner;

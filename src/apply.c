@@ -24,13 +24,14 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
-#include "miscadmin.h"
+#include "gate.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#define NARGS	5
+/* columns of the answer */
+#define APPLIED_VERSION		GATE_COMMITTED_AT
+#define APPLIED_DIGEST		GATE_OWN
 
 typedef struct ApplyGate
 {
@@ -39,20 +40,13 @@ typedef struct ApplyGate
 	bytea	   *digest;
 	Jsonb	   *content;		/* NULL: not given */
 	Relation	revisions;
-	FencingStatement statement;
-	Datum		args[NARGS];
-	char		nulls[NARGS + 1];
 } ApplyGate;
 
-typedef struct ApplyCall
-{
-	FunctionCallInfo fcinfo;
-	ApplyGate	apply;
-} ApplyCall;
-
-static bool attempt(void *arg);
+static void read_apply_arguments(Gate *gate, FunctionCallInfo fcinfo);
+static void open_apply(Gate *gate);
+static void close_apply(Gate *gate, LOCKMODE lockmode);
+static void put_applied(const Gate *gate, Datum *values, bool *nulls);
 static void check_content(ApplyGate *apply);
-static bool same_apply(const Gate *a, const Gate *b);
 static void find_applied(Gate *gate, Snapshot snapshot);
 static void find_watermark(Gate *gate, Snapshot snapshot);
 static bytea *given_digest(Gate *gate);
@@ -63,22 +57,30 @@ static char *describe_apply(const Gate *gate);
 
 PG_FUNCTION_INFO_V1(fencing_apply);
 
+/* $1 document_id, $2 target_id, $3 version, $4 digest, $5 content */
+static const Oid statement_argtypes[] = {TEXTOID, TEXTOID, INT8OID, BYTEAOID, JSONBOID};
+
 static const GateKind apply_kind = {
 	.function = "fencing_apply()",
-	.tokens = false,
-	.jumps = true,
-	.same = same_apply,
+	.numbers = GATE_JUMPS,
 	.find_receipt = find_applied,
 	.find_fence = find_watermark,
 	.make_digest = given_digest,
 	.accepted = apply_accepted,
 	.keep_receipt = keep_applied,
 	.never_issued = never_desired_or_published,
-	.describe = describe_apply
+	.describe = describe_apply,
+	.statement_arg = 5,
+	.report_errors_arg = 6,
+	.strict_arg = 7,
+	.wait_arg = GATE_NO_ARGUMENT,
+	.nargs = lengthof(statement_argtypes),
+	.argtypes = statement_argtypes,
+	.read_arguments = read_apply_arguments,
+	.open = open_apply,
+	.close = close_apply,
+	.answer = put_applied
 };
-
-/* $1 document_id, $2 target_id, $3 version, $4 digest, $5 content */
-static const Oid statement_argtypes[NARGS] = {TEXTOID, TEXTOID, INT8OID, BYTEAOID, JSONBOID};
 
 /*
  * fencing_apply(document_id text, target_id text, version bigint, digest bytea,
@@ -88,55 +90,15 @@ static const Oid statement_argtypes[NARGS] = {TEXTOID, TEXTOID, INT8OID, BYTEAOI
 Datum
 fencing_apply(PG_FUNCTION_ARGS)
 {
-	bool		report_errors = fencing_arg_bool(fcinfo, 6, "report_errors");
-	bool		strict = fencing_arg_bool(fcinfo, 7, "strict");
-	ApplyCall	call = {.fcinfo = fcinfo};
-	ApplyGate  *apply = &call.apply;
-	Gate	   *gate = &apply->gate;
-	ErrorData  *error;
-	Datum		values[4] = {0};
-	bool		nulls[4] = {true, true, true, true};
-	Datum		committed_at;
-	bool		committed_at_null;
+	ApplyGate	apply = {.gate = {.kind = &apply_kind}};
 
-	fencing_check_options(report_errors, strict);
-	gate->kind = &apply_kind;
-	gate->alone = PG_ARGISNULL(5) && fencing_called_alone(fcinfo);
-	(void) fencing_attempt(attempt, &call, report_errors, &error);
-
-	fencing_gate_answer(gate, error, &values[0], &nulls[0], &committed_at, &committed_at_null,
-						&values[3], &nulls[3]);
-	if (gate->outcome == FENCING_COMMITTED)
-	{
-		values[1] = Int64GetDatum(gate->number);
-		values[2] = PointerGetDatum(apply->digest);
-		nulls[1] = nulls[2] = false;
-	}
-	else if (apply->target.found)
-	{
-		values[1] = Int64GetDatum(apply->target.applied);
-		values[2] = PointerGetDatum(apply->target.applied_digest);
-		nulls[1] = false;
-		nulls[2] = apply->target.applied_digest == NULL;
-	}
-
-	if (strict)
-		fencing_require_accepted(gate);
-	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+	return gate_call(fcinfo, &apply.gate);
 }
 
-/*
- * Reads the arguments and passes the gate.  Returns whether the version was
- * applied: if not, nothing is worth keeping.
- */
-static bool
-attempt(void *arg)
+static void
+read_apply_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
-	ApplyCall  *call = (ApplyCall *) arg;
-	FunctionCallInfo fcinfo = call->fcinfo;
-	ApplyGate  *apply = &call->apply;
-	Gate	   *gate = &apply->gate;
-	LOCKMODE	unlock;
+	ApplyGate  *apply = (ApplyGate *) gate;
 
 	fencing_arg_target(fcinfo, &apply->target);
 	gate->number = fencing_arg_version(fcinfo, 2, "version");
@@ -144,33 +106,51 @@ attempt(void *arg)
 	apply->digest = PG_GETARG_BYTEA_P(3);
 	apply->content = PG_ARGISNULL(4) ? NULL : PG_GETARG_JSONB_P(4);
 
-	if (PG_ARGISNULL(5))
-		gate->statement = NULL;
-	else
-	{
-		apply->args[0] = PointerGetDatum(apply->target.document_id);
-		apply->args[1] = PointerGetDatum(apply->target.target_id);
-		apply->args[2] = Int64GetDatum(gate->number);
-		apply->args[3] = PointerGetDatum(apply->digest);
-		apply->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(5));
-		apply->statement.nargs = NARGS;
-		apply->statement.argtypes = statement_argtypes;
-		apply->statement.args = apply->args;
-		apply->statement.nulls = apply->nulls;
-		gate->statement = &apply->statement;
-	}
+	/* the content may have to be found first */
+	gate->statement.args[0] = PointerGetDatum(apply->target.document_id);
+	gate->statement.args[1] = PointerGetDatum(apply->target.target_id);
+	gate->statement.args[2] = Int64GetDatum(gate->number);
+	gate->statement.args[3] = PointerGetDatum(apply->digest);
 
 	if (apply->content != NULL)
 		check_content(apply);
+}
 
-	gate->fence_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+static void
+open_apply(Gate *gate)
+{
+	ApplyGate  *apply = (ApplyGate *) gate;
+
+	gate->scope_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+	gate->nscope = 2;
+	gate->scope[0] = PointerGetDatum(apply->target.document_id);
+	gate->scope[1] = PointerGetDatum(apply->target.target_id);
 	apply->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
-	fencing_gate(gate);
-	fencing_read_target(gate->fence_rel, &apply->target, gate->fence.tuple);
-	unlock = gate->outcome == FENCING_COMMITTED ? NoLock : RowExclusiveLock;
+}
+
+static void
+close_apply(Gate *gate, LOCKMODE lockmode)
+{
+	ApplyGate  *apply = (ApplyGate *) gate;
+
+	fencing_read_target(gate->scope_rel, &apply->target, gate->fence.tuple);
 	table_close(apply->revisions, AccessShareLock);
-	table_close(gate->fence_rel, unlock);
-	return gate->outcome == FENCING_COMMITTED;
+	table_close(gate->scope_rel, lockmode);
+}
+
+/* The columns applied_version and applied_digest, the first instead of committed_at. */
+static void
+put_applied(const Gate *gate, Datum *values, bool *nulls)
+{
+	const ApplyGate *apply = (const ApplyGate *) gate;
+	bool		committed = gate->outcome == FENCING_COMMITTED;
+	int64		version = committed ? gate->number : apply->target.applied;
+	bytea	   *digest = committed ? apply->digest : apply->target.applied_digest;
+
+	values[APPLIED_VERSION] = Int64GetDatum(version);
+	nulls[APPLIED_VERSION] = !committed && !apply->target.found;
+	values[APPLIED_DIGEST] = PointerGetDatum(digest);
+	nulls[APPLIED_DIGEST] = digest == NULL;
 }
 
 /* Raises 22023. */
@@ -194,16 +174,6 @@ check_content(ApplyGate *apply)
 			 errhint("Pass hexadecimal digits with \\x before them, or through decode().") : 0));
 }
 
-static bool
-same_apply(const Gate *a, const Gate *b)
-{
-	const FencingTarget *ta = &((const ApplyGate *) a)->target;
-	const FencingTarget *tb = &((const ApplyGate *) b)->target;
-
-	return fencing_same_text(ta->document_id, tb->document_id) &&
-		fencing_same_text(ta->target_id, tb->target_id);
-}
-
 /*
  * The receipt of the applied version.  A higher version that is published here
  * with another digest, or one that cannot be judged, is compared with its revision.
@@ -220,7 +190,7 @@ find_applied(Gate *gate, Snapshot snapshot)
 	receipt->purged = false;
 	receipt->result_null = true;
 
-	fencing_find_target(gate->fence_rel, target, snapshot);
+	fencing_find_target(gate->scope_rel, target, snapshot);
 	if (!target->found)
 		return;
 	if (target->applied == gate->number)
@@ -254,12 +224,11 @@ find_watermark(Gate *gate, Snapshot snapshot)
 {
 	FencingTarget *target = &((ApplyGate *) gate)->target;
 
-	fencing_find_target(gate->fence_rel, target, snapshot);
+	fencing_find_target(gate->scope_rel, target, snapshot);
 	gate->fence.found = target->found && !target->retired;
 	gate->fence.tuple = target->tuple;
 	gate->fence.number = target->applied;
 	gate->fence.purged_through = 0;
-	gate->fence.external = true;
 	if (gate->fence.found)
 	{
 		int64		latest = fencing_latest_version(target->document_id, snapshot);
@@ -309,8 +278,8 @@ apply_accepted(Gate *gate)
 									_("The content of a document that is published elsewhere must be given."));
 		UnregisterSnapshot(snapshot);
 	}
-	apply->args[4] = content == NULL ? (Datum) 0 : JsonbPGetDatum(content);
-	strcpy(apply->nulls, content == NULL ? "    n" : "     ");
+	gate->statement.args[4] = PointerGetDatum(content);
+	gate->statement.nulls[4] = content == NULL;
 
 	fencing_give_pass(fencing_target_job_key(target));
 }
@@ -322,8 +291,8 @@ keep_applied(Gate *gate)
 	FencingTarget target;
 
 	/* the gate may have looked at what the transaction's snapshot has since */
-	fencing_read_target(gate->fence_rel, &apply->target, gate->fence.tuple);
-	fencing_require_visible(gate->fence_rel, apply->target.tuple);
+	fencing_read_target(gate->scope_rel, &apply->target, gate->fence.tuple);
+	fencing_require_visible(gate->scope_rel, apply->target.tuple);
 
 	/* a copy: an error that is reported has applied nothing */
 	target = apply->target;
@@ -331,28 +300,7 @@ keep_applied(Gate *gate)
 						gate->committed_at);
 	target.values[Anum_targets_result - 1] = gate->result;
 	target.nulls[Anum_targets_result - 1] = gate->result_null;
-	fencing_update(gate->fence_rel, target.tuple, target.values, target.nulls);
-}
-
-/*
- * Nothing but the call itself writes the target's row while its statement runs.
- * Raises 55006.
- */
-void
-fencing_refuse_in_apply(const FencingTarget *target, const char *function)
-{
-	for (const Gate *gate = fencing_gates_in_progress(); gate != NULL; gate = gate->outer)
-	{
-		const FencingTarget *own = &((const ApplyGate *) gate)->target;
-
-		if (gate->kind == &apply_kind &&
-			fencing_same_text(own->document_id, target->document_id) &&
-			fencing_same_text(own->target_id, target->target_id))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("%s was called by the statement that applies to the same target",
-							function)));
-	}
+	fencing_update(gate->scope_rel, target.tuple, target.values, target.nulls);
 }
 
 /* Raises LF001. */

@@ -15,9 +15,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
 #include "funcapi.h"
-#include "miscadmin.h"
+#include "job.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -31,16 +30,11 @@ typedef struct CommitGate
 	Relation	receipts;
 } CommitGate;
 
-typedef struct CommitCall
-{
-	FunctionCallInfo fcinfo;
-	CommitGate	commit;
-	FencingStatement statement;
-	Datum		args[3];
-} CommitCall;
-
-static bool attempt(void *arg);
-static bool same_commit(const Gate *a, const Gate *b);
+static void read_commit_arguments(Gate *gate, FunctionCallInfo fcinfo);
+static void open_commit(Gate *gate);
+static void close_commit(Gate *gate, LOCKMODE lockmode);
+static void put_fence(const Gate *gate, Datum *values, bool *nulls);
+static bool same_token_and_step(const Gate *a, const Gate *b);
 static void find_commit_receipt(Gate *gate, Snapshot snapshot);
 static void read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt);
 static void find_commit_fence(Gate *gate, Snapshot snapshot);
@@ -53,22 +47,31 @@ static char *describe_commit(const Gate *gate);
 PG_FUNCTION_INFO_V1(fencing_commit);
 PG_FUNCTION_INFO_V1(fencing_receipt);
 
+/* $1 job_key, $2 token, $3 payload */
+static const Oid statement_argtypes[] = {TEXTOID, INT8OID, JSONBOID};
+
 static const GateKind commit_kind = {
 	.function = "fencing_commit()",
-	.tokens = true,
-	.jumps = false,
-	.same = same_commit,
+	.numbers = GATE_TOKENS,
+	.same_number = same_token_and_step,
 	.find_receipt = find_commit_receipt,
 	.find_fence = find_commit_fence,
 	.make_digest = make_commit_digest,
 	.accepted = commit_accepted,
 	.keep_receipt = keep_commit_receipt,
 	.never_issued = token_never_issued,
-	.describe = describe_commit
+	.describe = describe_commit,
+	.statement_arg = 3,
+	.report_errors_arg = 5,
+	.strict_arg = 6,
+	.wait_arg = GATE_NO_ARGUMENT,
+	.nargs = lengthof(statement_argtypes),
+	.argtypes = statement_argtypes,
+	.read_arguments = read_commit_arguments,
+	.open = open_commit,
+	.close = close_commit,
+	.answer = put_fence
 };
-
-/* $1 job_key, $2 token, $3 payload */
-static const Oid statement_argtypes[] = {TEXTOID, INT8OID, JSONBOID};
 
 /*
  * fencing_commit(job_key text, token bigint, payload jsonb, statement text,
@@ -78,44 +81,15 @@ static const Oid statement_argtypes[] = {TEXTOID, INT8OID, JSONBOID};
 Datum
 fencing_commit(PG_FUNCTION_ARGS)
 {
-	bool		report_errors = fencing_arg_bool(fcinfo, 5, "report_errors");
-	bool		strict = fencing_arg_bool(fcinfo, 6, "strict");
-	CommitCall	call = {.fcinfo = fcinfo};
-	Gate	   *gate = &call.commit.gate;
-	ErrorData  *error;
-	Datum		values[4] = {0};
-	bool		nulls[4] = {true, true, true, true};
+	CommitGate	commit = {.gate = {.kind = &commit_kind}};
 
-	fencing_check_options(report_errors, strict);
-	gate->kind = &commit_kind;
-	gate->alone = PG_ARGISNULL(3) && fencing_called_alone(fcinfo);
-	(void) fencing_attempt(attempt, &call, report_errors, &error);
-
-	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
-						&values[3], &nulls[3]);
-	if (gate->fence.found)
-	{
-		values[2] = Int64GetDatum(gate->fence.number);
-		nulls[2] = false;
-	}
-
-	if (strict)
-		fencing_require_accepted(gate);
-	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+	return gate_call(fcinfo, &commit.gate);
 }
 
-/*
- * Reads the arguments and passes the gate.  Returns whether the receipt was
- * written: if not, nothing is worth keeping.
- */
-static bool
-attempt(void *arg)
+static void
+read_commit_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
-	CommitCall *call = (CommitCall *) arg;
-	FunctionCallInfo fcinfo = call->fcinfo;
-	CommitGate *commit = &call->commit;
-	Gate	   *gate = &commit->gate;
-	bool		committed;
+	CommitGate *commit = (CommitGate *) gate;
 
 	commit->job_key = fencing_arg_key(fcinfo, 0, "job_key");
 	gate->number = fencing_arg_token(fcinfo, 1, "token");
@@ -123,34 +97,38 @@ attempt(void *arg)
 	commit->payload = PG_GETARG_JSONB_P(2);
 	commit->step = fencing_arg_step(fcinfo, 4, "step");
 
-	if (PG_ARGISNULL(3))
-		gate->statement = NULL;
-	else
-	{
-		call->args[0] = PointerGetDatum(commit->job_key);
-		call->args[1] = Int64GetDatum(gate->number);
-		call->args[2] = JsonbPGetDatum(commit->payload);
-		call->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(3));
-		call->statement.nargs = lengthof(statement_argtypes);
-		call->statement.argtypes = statement_argtypes;
-		call->statement.args = call->args;
-		call->statement.nulls = NULL;
-		gate->statement = &call->statement;
-	}
+	gate->statement.args[0] = PointerGetDatum(commit->job_key);
+	gate->statement.args[1] = Int64GetDatum(gate->number);
+	gate->statement.args[2] = JsonbPGetDatum(commit->payload);
 
 	/* before any lock, because it may take long */
 	gate->digest = fencing_make_digest(commit->payload, FENCING_DIGEST_VERSION);
+}
 
-	gate->fence_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);
-	gate->slot_rel = gate->fence_rel;
-	gate->slot_nkeys = 1;
-	gate->slot_keys[0] = PointerGetDatum(commit->job_key);
+static void
+open_commit(Gate *gate)
+{
+	CommitGate *commit = (CommitGate *) gate;
+
+	gate->scope_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);
+	gate->nscope = 1;
+	gate->scope[0] = PointerGetDatum(commit->job_key);
 	commit->receipts = fencing_open(FENCING_RECEIPTS, RowExclusiveLock);
-	fencing_gate(gate);
-	committed = gate->outcome == FENCING_COMMITTED;
-	table_close(commit->receipts, committed ? NoLock : RowExclusiveLock);
-	table_close(gate->fence_rel, committed ? NoLock : RowExclusiveLock);
-	return committed;
+}
+
+static void
+close_commit(Gate *gate, LOCKMODE lockmode)
+{
+	table_close(((CommitGate *) gate)->receipts, lockmode);
+	table_close(gate->scope_rel, lockmode);
+}
+
+/* The column fence. */
+static void
+put_fence(const Gate *gate, Datum *values, bool *nulls)
+{
+	values[GATE_OWN] = Int64GetDatum(gate->fence.number);
+	nulls[GATE_OWN] = !gate->fence.found;
 }
 
 /*
@@ -190,28 +168,12 @@ fencing_receipt(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Whether a commit of this job has its statement running in this backend. */
-bool
-fencing_commit_in_progress(const text *job_key)
-{
-	for (const Gate *gate = fencing_gates_in_progress(); gate != NULL; gate = gate->outer)
-	{
-		if (gate->kind == &commit_kind &&
-			fencing_same_text(((const CommitGate *) gate)->job_key, job_key))
-			return true;
-	}
-	return false;
-}
-
+/* Within one job. */
 static bool
-same_commit(const Gate *a, const Gate *b)
+same_token_and_step(const Gate *a, const Gate *b)
 {
-	const CommitGate *ca = (const CommitGate *) a;
-	const CommitGate *cb = (const CommitGate *) b;
-
 	return a->number == b->number &&
-		fencing_same_text(ca->job_key, cb->job_key) &&
-		fencing_same_text(ca->step, cb->step);
+		fencing_same_text(((const CommitGate *) a)->step, ((const CommitGate *) b)->step);
 }
 
 static void
@@ -248,7 +210,7 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 static void
 find_commit_fence(Gate *gate, Snapshot snapshot)
 {
-	fencing_find_fence(gate->fence_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
+	fencing_find_fence(gate->scope_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
 }
 
 static bytea *

@@ -169,8 +169,7 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	TimeLineID	tli;
 	int64		epoch;
 
-	PreventCommandIfReadOnly("fencing_new_epoch()");
-	PreventCommandIfParallelMode("fencing_new_epoch()");
+	store_begin_write("fencing_new_epoch()");
 
 	lock_floor();
 	rel = fencing_open(FENCING_FLOOR, NoLock);

@@ -22,15 +22,27 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "fencing.h"
+#include "job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+/* what fencing_with_token() does when the token is current */
+typedef struct TokenWork
+{
+	FencingJob *job;
+	bool		expect_write;
+	FencingWork work;
+	void	   *arg;
+} TokenWork;
+
+static bool look_revoke(void *arg, Snapshot snapshot);
 static bool revoke_locked(void *arg);
+static bool look_advance(void *arg, Snapshot snapshot);
 static bool advance_locked(void *arg);
-static void advance_new(FencingJob *job);
+static bool advance_new(void *arg, Snapshot snapshot);
 static void find_lease(FencingJob *job, Snapshot snapshot);
+static bool look_token(void *arg, Snapshot snapshot);
 static void refuse_unknown(const FencingJob *job);
 pg_noreturn static void job_busy(const FencingJob *job);
 
@@ -50,20 +62,21 @@ fencing_revoke(PG_FUNCTION_ARGS)
 	job.reason = fencing_arg_reason(fcinfo, 1, "reason");
 
 	fencing_begin_job(&job, "fencing_revoke()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		fencing_look_job(&job, snapshot);
-		refuse_unknown(&job);
-		job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, snapshot, true,
-											revoke_locked, &job);
-		UnregisterSnapshot(snapshot);
-	} while (job.moved);
+	store_until_decided(look_revoke, &job);
 	fencing_end_job(&job);
 
 	PG_RETURN_INT64(job.new_token);
+}
+
+static bool
+look_revoke(void *arg, Snapshot snapshot)
+{
+	FencingJob *job = (FencingJob *) arg;
+
+	fencing_look_job(job, snapshot);
+	refuse_unknown(job);
+	return fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
+								 revoke_locked, job);
 }
 
 static bool
@@ -92,41 +105,36 @@ fencing_advance(PG_FUNCTION_ARGS)
 	job.token = fencing_arg_token(fcinfo, 1, "token");
 
 	fencing_begin_job(&job, "fencing_advance()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		job.moved = false;
-		fencing_look_job(&job, snapshot);
-		if (!job.fence.found)
-			advance_new(&job);
-		else
-		{
-			if (!job.fence.external)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("tokens of job \"%s\" are issued by leases",
-								text_to_cstring(job.job_key)),
-						 errhint("Use another job_key for tokens that are issued elsewhere.")));
-
-			/* the fence only goes up, so these two need no lock */
-			if (job.token < job.fence.number)
-				job.outcome = FENCING_STALE;
-			else if (job.token == job.fence.number)
-				job.outcome = FENCING_CURRENT;
-			else
-				job.moved = !fencing_with_row_lock(job.fences, job.fence.tuple, snapshot, true,
-													advance_locked, &job);
-		}
-		UnregisterSnapshot(snapshot);
-	} while (job.moved);
+	store_until_decided(look_advance, &job);
 	fencing_end_job(&job);
 	if (job.outcome == FENCING_CURRENT)
 		fencing_wait_for_standbys();
 
 	fence = Int64GetDatum(job.wrote ? job.new_token : job.fence.number);
 	return fencing_answer(fcinfo, job.outcome, &fence, &isnull);
+}
+
+static bool
+look_advance(void *arg, Snapshot snapshot)
+{
+	FencingJob *job = (FencingJob *) arg;
+	Datum		key = PointerGetDatum(job->job_key);
+
+	fencing_look_job(job, snapshot);
+	if (!job->fence.found)
+		return key_lock_make(job->fences, 1, &key, true, advance_new, job) == FENCING_LOCKED;
+	if (!job->fence.external)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tokens of job \"%s\" are issued by leases",
+						text_to_cstring(job->job_key)),
+				 errhint("Use another job_key for tokens that are issued elsewhere.")));
+
+	/* the fence only goes up, so these two need no lock */
+	job->outcome = job->token < job->fence.number ? FENCING_STALE : FENCING_CURRENT;
+	return job->token <= job->fence.number ||
+		fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
+							  advance_locked, job);
 }
 
 static bool
@@ -141,26 +149,18 @@ advance_locked(void *arg)
 }
 
 /* The first token of an external job: its row is made under the key lock. */
-static void
-advance_new(FencingJob *job)
+static bool
+advance_new(void *arg, Snapshot snapshot)
 {
-	Datum		key = PointerGetDatum(job->job_key);
-	Snapshot	snapshot;
+	FencingJob *job = (FencingJob *) arg;
 
-	(void) fencing_lock_absent(job->fences, 1, &key, true);
-	snapshot = fencing_fresh_snapshot();
 	fencing_look_job(job, snapshot);
-	UnregisterSnapshot(snapshot);
 	if (job->fence.found)
-	{
-		fencing_unlock_absent(job->fences, 1, &key);
-		job->moved = true;
-		return;
-	}
-	fencing_require_absent(job);
+		return false;
+	fencing_require_same_fence(job);
 	job->outcome = FENCING_ADVANCED;
 	fencing_write_fence(job, job->token, true);
-	fencing_unlock_absent(job->fences, 1, &key);
+	return true;
 }
 
 /*
@@ -178,7 +178,7 @@ fencing_forget(PG_FUNCTION_ARGS)
 	key = PointerGetDatum(job.job_key);
 
 	fencing_begin_job(&job, "fencing_forget()");
-	if (fencing_commit_in_progress(job.job_key) ||
+	if (gate_holds(job.fences, &key, 1) ||
 		!fencing_lock_absent(job.fences, 1, &key, false))
 		job_busy(&job);
 
@@ -227,8 +227,7 @@ fencing_forget(PG_FUNCTION_ARGS)
 void
 fencing_begin_job(FencingJob *job, const char *function)
 {
-	PreventCommandIfReadOnly(function);
-	PreventCommandIfParallelMode(function);
+	store_begin_write(function);
 	job->fences = fencing_open(FENCING_FENCES, RowExclusiveLock);
 	job->leases = fencing_open(FENCING_LEASES, RowExclusiveLock);
 	job->epoch_start = fencing_enter_epoch();
@@ -260,6 +259,7 @@ fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot, Gate
 {
 	Datum		key = PointerGetDatum(job_key);
 
+	memset(fence, 0, sizeof(*fence));
 	fence->tuple = fencing_find(fences, 1, &key, snapshot);
 	fence->found = fence->tuple != NULL;
 	if (!fence->found)
@@ -296,26 +296,6 @@ fencing_is_live(const FencingJob *job, TimestampTz now)
 	return job->lease.found && job->fence.found &&
 		now < job->lease.until &&
 		job->lease.token == job->fence.number;
-}
-
-/*
- * Before a fence row is inserted: a transaction whose snapshot still sees one
- * would have two.
- */
-void
-fencing_require_absent(FencingJob *job)
-{
-	Snapshot	snapshot;
-	GateFence	fence;
-
-	if (!IsolationUsesXactSnapshot())
-		return;
-
-	snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	fencing_find_fence(job->fences, job->job_key, snapshot, &fence);
-	UnregisterSnapshot(snapshot);
-	if (fence.found)
-		fencing_serialization_failure();
 }
 
 /* Moves the fence, or makes it; what is told must survive a crash. */
@@ -380,14 +360,13 @@ job_busy(const FencingJob *job)
 bool
 fencing_is_current(FencingJob *job, Snapshot snapshot)
 {
-	bool		former_epoch;
+	GateVerdict verdict;
 
 	fencing_look_job(job, snapshot);
-	former_epoch = job->token <= job->epoch_start && !(job->fence.found && job->fence.external);
-	if (job->fence.found ? job->token > job->fence.number && !former_epoch :
-		!former_epoch && job->token > fencing_floor())
+	verdict = gate_judge_number(GATE_TOKENS, &job->fence, job->token, job->epoch_start);
+	if (!verdict.issued)
 		fencing_never_issued(job->job_key, job->token, &job->fence);
-	return job->fence.found && job->token == job->fence.number && !former_epoch;
+	return verdict.outcome == FENCING_COMMITTED;
 }
 
 /* Raises LF001. */
@@ -415,27 +394,30 @@ fencing_never_issued(const text *job_key, int64 token, const GateFence *fence)
 FencingOutcome
 fencing_with_token(FencingJob *job, bool expect_write, FencingWork work, void *arg)
 {
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+	TokenWork	token_work = {job, expect_write, work, arg};
 
-		CHECK_FOR_INTERRUPTS();
-		job->moved = false;
-		job->outcome = FENCING_STALE;
-		if (fencing_is_current(job, snapshot))
-			job->moved = !fencing_with_row_lock(job->fences, job->fence.tuple, snapshot,
-												expect_write, work, arg);
-		UnregisterSnapshot(snapshot);
-	} while (job->moved);
+	store_until_decided(look_token, &token_work);
 	if (job->outcome == FENCING_STALE)
 		fencing_require_same_fence(job);
 	fencing_end_job(job);
 	return job->outcome;
 }
 
+static bool
+look_token(void *arg, Snapshot snapshot)
+{
+	TokenWork  *token_work = (TokenWork *) arg;
+	FencingJob *job = token_work->job;
+
+	job->outcome = FENCING_STALE;
+	return !fencing_is_current(job, snapshot) ||
+		fencing_with_row_lock(job->fences, job->fence.tuple, snapshot,
+							  token_work->expect_write, token_work->work, token_work->arg);
+}
+
 /*
  * Under REPEATABLE READ and SERIALIZABLE the transaction must see the token that
- * decides; else raises 40001.
+ * decides, or that there is none; else raises 40001.
  */
 void
 fencing_require_same_fence(const FencingJob *job)
@@ -448,7 +430,6 @@ fencing_require_same_fence(const FencingJob *job)
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	fencing_find_fence(job->fences, job->job_key, snapshot, &fence);
 	UnregisterSnapshot(snapshot);
-	if (fence.found != job->fence.found ||
-		(fence.found && fence.number != job->fence.number))
+	if (!gate_same_fence(&fence, &job->fence, PG_INT64_MAX))
 		fencing_serialization_failure();
 }

@@ -300,7 +300,12 @@ typedef enum FencingLock
 
 typedef bool (*FencingWork) (void *arg);
 
+/* Looks at rows as the snapshot sees them; returns whether that decided. */
+typedef bool (*StoreLook) (void *arg, Snapshot snapshot);
+
 extern Snapshot fencing_fresh_snapshot(void);
+extern void store_until_decided(StoreLook look, void *arg);
+extern void store_begin_write(const char *function);
 extern HeapTuple fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern List *fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
@@ -326,6 +331,8 @@ extern void fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snaps
  */
 extern bool fencing_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait);
 extern void fencing_unlock_absent(Relation rel, int nkeys, const Datum *keys);
+extern FencingLock key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait,
+								 StoreLook make, void *arg);
 extern void fencing_lock_aggregate(const text *type, const text *id);
 
 /*
@@ -364,198 +371,6 @@ extern bytea *fencing_make_digest(Jsonb *document, int digest_version);
 extern bytea *fencing_sha256(const char *data, int length);
 extern bool fencing_known_digest_version(int digest_version);
 extern void fencing_require_digest_version(int digest_version);
-
-/*
- * statement.c: the caller's statement
- */
-typedef struct FencingStatement
-{
-	const char *text;
-	int			nargs;
-	const Oid  *argtypes;
-	Datum	   *args;
-	const char *nulls;			/* as for SPI; NULL: none is */
-} FencingStatement;
-
-extern Datum fencing_run_statement(const FencingStatement *statement, bool *isnull);
-extern bool fencing_attempt(FencingWork attempt, void *arg, bool report_errors,
-							ErrorData **error);
-extern Datum fencing_error_to_jsonb(const ErrorData *error);
-
-/*
- * gate.c: the protocol, once
- */
-typedef struct Gate Gate;
-
-/* What differs between the parts that go through the gate. */
-typedef struct GateKind
-{
-	const char *function;		/* for messages, as "fencing_commit()" */
-
-	/* Numbers are tokens: former epochs and the floor of forgotten jobs count. */
-	bool		tokens;
-
-	/* Every number above the fence may be accepted next. */
-	bool		jumps;
-
-	/* Is it the same scope and number? Both gates are of this kind. */
-	bool		(*same) (const Gate *a, const Gate *b);
-
-	/* Fills gate->receipt; found or not, as the snapshot sees it. */
-	void		(*find_receipt) (Gate *gate, Snapshot snapshot);
-
-	/* Fills gate->fence; found or not.  NULL: the kind has no fences. */
-	void		(*find_fence) (Gate *gate, Snapshot snapshot);
-
-	/*
-	 * The digest of the content, by the version that made the receipt's if
-	 * there is one.  NULL: by that version it can be no such content, or, with
-	 * gate->again, a slot's call must begin anew.  Of a purged receipt it does
-	 * not count.
-	 */
-	bytea	   *(*make_digest) (Gate *gate);
-
-	/* The number is accepted, its statement comes next.  May be NULL. */
-	void		(*accepted) (Gate *gate);
-
-	/* Inserts the receipt of gate->answer. */
-	void		(*keep_receipt) (Gate *gate);
-
-	/* Raises LF001: the number was never issued here. */
-	void		(*never_issued) (const Gate *gate);
-
-	/* Names the attempt in the CONTEXT of an error of its statement. */
-	char	   *(*describe) (const Gate *gate);
-} GateKind;
-
-typedef struct GateReceipt
-{
-	bool		found;
-	bytea	   *digest;
-	int			digest_version;
-	bool		purged;			/* only the fact is left */
-	Datum		result;
-	bool		result_null;
-	TimestampTz committed_at;
-} GateReceipt;
-
-typedef struct GateFence
-{
-	bool		found;
-	HeapTuple	tuple;
-	int64		number;			/* the highest number accepted or issued; or to come next */
-	int64		purged_through; /* receipts up to here may be gone */
-	bool		external;		/* issued elsewhere: epochs do not apply */
-
-	/* of the gate's number, for a kind that jumps */
-	bool		unissued;		/* it was never issued */
-	bool		undesired;		/* it is not to be accepted */
-} GateFence;
-
-struct Gate
-{
-	/* set by the part */
-	const GateKind *kind;
-	int64		number;
-	const FencingStatement *statement;	/* NULL: the gate alone */
-	bool		alone;			/* no statement, and nobody else who could write */
-	Relation	fence_rel;		/* of a kind with fences */
-	Relation	slot_rel;		/* the row of the scope, to be made if it is absent */
-	int			slot_nkeys;
-	Datum		slot_keys[3];	/* its primary key */
-	bool		no_wait;		/* a busy slot is FENCING_HELD */
-
-	/* the answer */
-	FencingOutcome outcome;
-	Datum		result;
-	bool		result_null;
-	TimestampTz committed_at;	/* of committed, replayed and conflict */
-
-	/* what the gate saw last */
-	GateReceipt receipt;
-	GateFence	fence;
-	bytea	   *digest;			/* of the content, by the current version */
-	int64		epoch_start;
-	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid; only of tokens */
-	bool		issued;			/* the number has been given out, as far as we know */
-	bool		again;			/* by make_digest: a slot's call must begin anew */
-	Gate	   *outer;			/* the gate whose statement is calling us */
-};
-
-extern void fencing_gate(Gate *gate);
-extern const Gate *fencing_gates_in_progress(void);
-extern void fencing_check_options(bool report_errors, bool strict);
-extern void fencing_gate_answer(Gate *gate, const ErrorData *error,
-								Datum *result, bool *result_null,
-								Datum *committed_at, bool *committed_at_null,
-								Datum *error_json, bool *error_null);
-extern void fencing_require_accepted(const Gate *gate);
-extern bool fencing_called_alone(FunctionCallInfo fcinfo);
-extern bool fencing_called_by_client(FunctionCallInfo fcinfo);
-
-/*
- * fence.c: fences, and what lease.c shares with it
- */
-typedef struct FencingLease
-{
-	bool		found;
-	HeapTuple	tuple;
-	pg_uuid_t	owner;
-	int64		token;
-	TimestampTz until;
-} FencingLease;
-
-/* One call about a job: its arguments, what it sees, its answer. */
-typedef struct FencingJob
-{
-	/* arguments, as far as the function has them */
-	text	   *job_key;
-	pg_uuid_t	owner;
-	int64		token;
-	int64		ttl;			/* microseconds */
-	text	   *reason;
-
-	/* state */
-	Relation	fences;
-	Relation	leases;
-	int64		epoch_start;
-	GateFence	fence;
-	FencingLease lease;
-
-	/* answer */
-	FencingOutcome outcome;
-	bool		wrote;
-	bool		moved;			/* no answer yet: look again */
-	int64		new_token;
-	TimestampTz until;			/* of the lease; 0 if that is not known */
-	int64		retry_after_ms;
-} FencingJob;
-
-extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
-							   GateFence *fence);
-extern void fencing_begin_job(FencingJob *job, const char *function);
-extern void fencing_end_job(FencingJob *job);
-extern void fencing_look_job(FencingJob *job, Snapshot snapshot);
-extern bool fencing_is_live(const FencingJob *job, TimestampTz now);
-extern void fencing_refuse_external(const FencingJob *job);
-extern void fencing_require_absent(FencingJob *job);
-extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
-extern bool fencing_is_current(FencingJob *job, Snapshot snapshot);
-pg_noreturn extern void fencing_never_issued(const text *job_key, int64 token,
-											 const GateFence *fence);
-extern FencingOutcome fencing_with_token(FencingJob *job, bool expect_write, FencingWork work,
-										 void *arg);
-extern void fencing_require_same_fence(const FencingJob *job);
-
-/*
- * lease.c: leases
- */
-extern void fencing_take_lease(FencingJob *job);
-
-/*
- * commit.c: the fenced commit
- */
-extern bool fencing_commit_in_progress(const text *job_key);
 
 /*
  * outbox.c: events; outbox.h has the rest
@@ -612,11 +427,6 @@ pg_noreturn extern void fencing_never_desired(const FencingTarget *target);
 extern bool fencing_is_undesired(const FencingTarget *target, int64 version);
 extern void fencing_set_applied(FencingTarget *target, int64 version, bytea *digest,
 								int digest_version, TimestampTz applied_at);
-
-/*
- * apply.c: applying to a target in this database
- */
-extern void fencing_refuse_in_apply(const FencingTarget *target, const char *function);
 
 /*
  * operation.c: operations and the versions of their request schemas

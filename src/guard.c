@@ -254,8 +254,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
-	PreventCommandIfReadOnly("fencing_protect()");
-	PreventCommandIfParallelMode("fencing_protect()");
+	store_begin_write("fencing_protect()");
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -322,8 +321,7 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 	Relation	rel;
 
 	fencing_refuse_null(fcinfo, 0, "relation");
-	PreventCommandIfReadOnly("fencing_unprotect()");
-	PreventCommandIfParallelMode("fencing_unprotect()");
+	store_begin_write("fencing_unprotect()");
 	rel = open_own_table(PG_GETARG_OID(0), AccessExclusiveLock);
 	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid), AccessExclusiveLock);
 	table_close(rel, NoLock);

@@ -43,6 +43,7 @@
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /*
  * Fourth field of our advisory lock tags.  pg_advisory_lock() and its kin use
@@ -112,6 +113,27 @@ fencing_unlock_absent(Relation rel, int nkeys, const Datum *keys)
 
 	row_tag(&tag, rel, nkeys, keys);
 	LockRelease(&tag, ExclusiveLock, false);
+}
+
+/*
+ * Makes a row under its lock: make is called with a snapshot newer than the
+ * lock, and returns whether it has inserted the row.  FENCING_MOVED: it has not,
+ * because somebody else had been faster.  FENCING_BUSY: without wait, somebody is
+ * just making it.
+ */
+FencingLock
+key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait, StoreLook make, void *arg)
+{
+	Snapshot	snapshot;
+	bool		made;
+
+	if (!fencing_lock_absent(rel, nkeys, keys, wait))
+		return FENCING_BUSY;
+	snapshot = fencing_fresh_snapshot();
+	made = make(arg, snapshot);
+	UnregisterSnapshot(snapshot);
+	fencing_unlock_absent(rel, nkeys, keys);
+	return made ? FENCING_LOCKED : FENCING_MOVED;
 }
 
 /*

@@ -29,7 +29,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "fencing.h"
+#include "job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -41,6 +41,9 @@
 #define SAFETY_MIN_USECS	5000
 #define SAFETY_FRACTION		100
 
+static bool look_take(void *arg, Snapshot snapshot);
+static bool look_renew(void *arg, Snapshot snapshot);
+static bool look_release(void *arg, Snapshot snapshot);
 static Datum lease_answer(FunctionCallInfo fcinfo, FencingJob *job);
 static bool is_callers(const FencingJob *job);
 static bool is_others(const FencingJob *job, TimestampTz now);
@@ -50,7 +53,7 @@ static bool is_renewable(const FencingJob *job);
 static bool still_unsuperseded(FencingJob *job);
 static void answer_held(FencingJob *job, TimestampTz now);
 static void answer_busy(FencingJob *job);
-static void acquire_new(FencingJob *job);
+static bool acquire_new(void *arg, Snapshot snapshot);
 static bool acquire_existing(void *arg);
 static bool lock_or_give_up(FencingJob *job, Relation rel, HeapTuple tuple);
 static bool renew_locked(void *arg);
@@ -89,27 +92,34 @@ fencing_acquire(PG_FUNCTION_ARGS)
 void
 fencing_take_lease(FencingJob *job)
 {
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-		TimestampTz now;
+	store_until_decided(look_take, job);
+}
 
-		CHECK_FOR_INTERRUPTS();
-		job->moved = false;
-		fencing_look_job(job, snapshot);
-		now = GetCurrentTimestamp();
-		if (!job->fence.found)
-			acquire_new(job);
-		else
-		{
-			fencing_refuse_external(job);
-			if (is_others(job, now))
-				answer_held(job, now);
-			else
-				(void) fencing_subtransaction(acquire_existing, job, NULL);
-		}
-		UnregisterSnapshot(snapshot);
-	} while (job->moved);
+static bool
+look_take(void *arg, Snapshot snapshot)
+{
+	FencingJob *job = (FencingJob *) arg;
+	Datum		key = PointerGetDatum(job->job_key);
+	TimestampTz now;
+
+	fencing_look_job(job, snapshot);
+	now = GetCurrentTimestamp();
+	if (!job->fence.found)
+	{
+		FencingLock lock = key_lock_make(job->fences, 1, &key, false, acquire_new, job);
+
+		if (lock == FENCING_BUSY)
+			answer_busy(job);
+		return lock != FENCING_MOVED;
+	}
+
+	fencing_refuse_external(job);
+	job->moved = false;
+	if (is_others(job, now))
+		answer_held(job, now);
+	else
+		(void) fencing_subtransaction(acquire_existing, job, NULL);
+	return !job->moved;
 }
 
 /*
@@ -128,21 +138,22 @@ fencing_renew(PG_FUNCTION_ARGS)
 	job.ttl = fencing_arg_ttl(fcinfo, 3, "ttl");
 
 	fencing_begin_job(&job, "fencing_renew()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		fencing_look_job(&job, snapshot);
-		fencing_refuse_external(&job);
-		job.outcome = FENCING_LOST;
-		job.moved = is_renewable(&job) &&
-			!fencing_with_row_lock(job.leases, job.lease.tuple, snapshot, true, renew_locked, &job);
-		UnregisterSnapshot(snapshot);
-	} while (job.moved);
+	store_until_decided(look_renew, &job);
 	fencing_end_job(&job);
 
 	return lease_answer(fcinfo, &job);
+}
+
+static bool
+look_renew(void *arg, Snapshot snapshot)
+{
+	FencingJob *job = (FencingJob *) arg;
+
+	fencing_look_job(job, snapshot);
+	fencing_refuse_external(job);
+	job->outcome = FENCING_LOST;
+	return !is_renewable(job) ||
+		fencing_with_row_lock(job->leases, job->lease.tuple, snapshot, true, renew_locked, job);
 }
 
 static bool
@@ -173,26 +184,25 @@ fencing_release(PG_FUNCTION_ARGS)
 	job.token = fencing_arg_token(fcinfo, 2, "token");
 
 	fencing_begin_job(&job, "fencing_release()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		fencing_look_job(&job, snapshot);
-		fencing_refuse_external(&job);
-		job.moved = false;
-		if (!is_unsuperseded(&job))
-			job.outcome = FENCING_LOST;
-		else if (job.lease.until == DT_NOBEGIN)
-			job.outcome = FENCING_RELEASED;
-		else
-			job.moved = !fencing_with_row_lock(job.leases, job.lease.tuple, snapshot, true,
-												release_locked, &job);
-		UnregisterSnapshot(snapshot);
-	} while (job.moved);
+	store_until_decided(look_release, &job);
 	fencing_end_job(&job);
 
 	return fencing_answer(fcinfo, job.outcome, NULL, NULL);
+}
+
+static bool
+look_release(void *arg, Snapshot snapshot)
+{
+	FencingJob *job = (FencingJob *) arg;
+
+	fencing_look_job(job, snapshot);
+	fencing_refuse_external(job);
+	job->outcome = FENCING_LOST;
+	if (!is_unsuperseded(job))
+		return true;
+	job->outcome = FENCING_RELEASED;
+	return job->lease.until == DT_NOBEGIN ||
+		fencing_with_row_lock(job->leases, job->lease.tuple, snapshot, true, release_locked, job);
 }
 
 static bool
@@ -315,33 +325,20 @@ answer_busy(FencingJob *job)
  * is read under it with a fresh snapshot: the job may have been made and
  * forgotten between our look and the lock.
  */
-static void
-acquire_new(FencingJob *job)
+static bool
+acquire_new(void *arg, Snapshot snapshot)
 {
-	Datum		key = PointerGetDatum(job->job_key);
-	Snapshot	snapshot;
+	FencingJob *job = (FencingJob *) arg;
 
-	if (!fencing_lock_absent(job->fences, 1, &key, false))
-	{
-		answer_busy(job);
-		return;
-	}
-
-	snapshot = fencing_fresh_snapshot();
 	fencing_look_job(job, snapshot);
-	UnregisterSnapshot(snapshot);
 	if (job->fence.found)
-	{
-		fencing_unlock_absent(job->fences, 1, &key);
-		job->moved = true;
-		return;
-	}
+		return false;
 
-	fencing_require_absent(job);
+	fencing_require_same_fence(job);
 	job->outcome = FENCING_ACQUIRED;
 	fencing_write_fence(job, fencing_next_token(0, false), false);
-	fencing_unlock_absent(job->fences, 1, &key);
 	write_lease(job, job->new_token, GetCurrentTimestamp() + job->ttl);
+	return true;
 }
 
 /*

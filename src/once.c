@@ -27,10 +27,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
-#include "funcapi.h"
-#include "lib/stringinfo.h"
-#include "miscadmin.h"
+#include "gate.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -44,21 +41,12 @@ typedef struct OnceGate
 	text	   *key;
 	Jsonb	   *request;
 	Jsonb	   *auth;			/* NULL: none */
-	Relation	records;
 	Relation	schemas;		/* opened for a new key, else NULL */
 	List	   *versions;		/* of the operation, from the oldest on */
 	bool		open;			/* the record found waits for its response */
 	int			hash_version;	/* of the record, or for a new one */
 	int			shown_version;	/* by which authorize was shown the request; 0: none yet */
 } OnceGate;
-
-typedef struct OnceCall
-{
-	FunctionCallInfo fcinfo;
-	OnceGate	once;
-	FencingStatement statement;
-	Datum		args[5];
-} OnceCall;
 
 /* A record of this transaction that has to be responded to. */
 typedef struct Claim
@@ -69,11 +57,13 @@ typedef struct Claim
 	int			level;			/* nesting level of its subtransaction */
 } Claim;
 
-static bool attempt(void *arg);
-static bool is_authorized(OnceGate *once);
+static void read_once_arguments(Gate *gate, FunctionCallInfo fcinfo);
+static bool is_authorized(Gate *gate);
+static void open_once(Gate *gate);
+static void close_once(Gate *gate, LOCKMODE lockmode);
+static void put_hash_version(const Gate *gate, Datum *values, bool *nulls);
 static const RequestVersion *version_in_force(List *versions);
 static bool was_shown(OnceGate *once, const RequestVersion *version);
-static bool same_once(const Gate *a, const Gate *b);
 static void find_record(Gate *gate, Snapshot snapshot);
 static bytea *make_request_digest(Gate *gate);
 static bytea *hash_by_record(OnceGate *once);
@@ -92,22 +82,28 @@ static HeapTuple find_own_record(Relation records, const text *tenant_id, const 
 PG_FUNCTION_INFO_V1(fencing_once);
 PG_FUNCTION_INFO_V1(fencing_once_respond);
 
-static const GateKind once_kind = {
-	.function = "fencing_once()",
-	.tokens = false,
-	.jumps = false,
-	.same = same_once,
-	.find_receipt = find_record,
-	.find_fence = NULL,
-	.make_digest = make_request_digest,
-	.accepted = NULL,
-	.keep_receipt = keep_record,
-	.never_issued = NULL,
-	.describe = describe_once
-};
-
 /* $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth */
 static const Oid statement_argtypes[] = {TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID};
+
+static const GateKind once_kind = {
+	.function = "fencing_once()",
+	.numbers = GATE_SLOT,
+	.find_receipt = find_record,
+	.make_digest = make_request_digest,
+	.keep_receipt = keep_record,
+	.describe = describe_once,
+	.statement_arg = 4,
+	.report_errors_arg = 6,
+	.strict_arg = 7,
+	.wait_arg = 8,
+	.nargs = lengthof(statement_argtypes),
+	.argtypes = statement_argtypes,
+	.read_arguments = read_once_arguments,
+	.admit = is_authorized,
+	.open = open_once,
+	.close = close_once,
+	.answer = put_hash_version
+};
 
 /* In TopTransactionContext; those of the innermost subtransaction come last. */
 static List *claims = NIL;
@@ -121,48 +117,15 @@ static List *claims = NIL;
 Datum
 fencing_once(PG_FUNCTION_ARGS)
 {
-	bool		report_errors = fencing_arg_bool(fcinfo, 6, "report_errors");
-	bool		strict = fencing_arg_bool(fcinfo, 7, "strict");
-	OnceCall	call = {.fcinfo = fcinfo};
-	Gate	   *gate = &call.once.gate;
-	ErrorData  *error;
-	Datum		values[4] = {0};
-	bool		nulls[4] = {true, true, true, true};
+	OnceGate	once = {.gate = {.kind = &once_kind}};
 
-	fencing_check_options(report_errors, strict);
-	gate->kind = &once_kind;
-	gate->no_wait = !fencing_arg_bool(fcinfo, 8, "wait");
-	gate->alone = PG_ARGISNULL(4) && fencing_called_alone(fcinfo);
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		(void) fencing_attempt(attempt, &call, report_errors, &error);
-	} while (error == NULL && gate->outcome == FENCING_AGAIN);
-
-	fencing_gate_answer(gate, error, &values[0], &nulls[0], &values[1], &nulls[1],
-						&values[3], &nulls[3]);
-	if (error == NULL && gate->outcome != FENCING_DENIED && gate->outcome != FENCING_HELD)
-	{
-		values[2] = Int32GetDatum(call.once.hash_version);
-		nulls[2] = false;
-	}
-	if (strict)
-		fencing_require_accepted(gate);
-	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+	return gate_call(fcinfo, &once.gate);
 }
 
-/*
- * Reads the arguments, asks for permission and passes the gate.  Returns whether
- * the record was written.
- */
-static bool
-attempt(void *arg)
+static void
+read_once_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
-	OnceCall   *call = (OnceCall *) arg;
-	FunctionCallInfo fcinfo = call->fcinfo;
-	OnceGate   *once = &call->once;
-	Gate	   *gate = &once->gate;
-	bool		committed;
+	OnceGate   *once = (OnceGate *) gate;
 
 	once->tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
 	once->operation = fencing_arg_key(fcinfo, 1, "operation");
@@ -171,42 +134,44 @@ attempt(void *arg)
 	once->request = PG_GETARG_JSONB_P(3);
 	once->auth = PG_ARGISNULL(5) ? NULL : PG_GETARG_JSONB_P(5);
 
-	if (PG_ARGISNULL(4))
-		gate->statement = NULL;
-	else
-	{
-		call->args[0] = PointerGetDatum(once->tenant_id);
-		call->args[1] = PointerGetDatum(once->operation);
-		call->args[2] = PointerGetDatum(once->key);
-		call->args[3] = JsonbPGetDatum(once->request);
-		call->args[4] = once->auth == NULL ? (Datum) 0 : JsonbPGetDatum(once->auth);
-		call->statement.text = text_to_cstring(PG_GETARG_TEXT_PP(4));
-		call->statement.nargs = lengthof(statement_argtypes);
-		call->statement.argtypes = statement_argtypes;
-		call->statement.args = call->args;
-		call->statement.nulls = once->auth == NULL ? "    n" : NULL;
-		gate->statement = &call->statement;
-	}
+	gate->statement.args[0] = PointerGetDatum(once->tenant_id);
+	gate->statement.args[1] = PointerGetDatum(once->operation);
+	gate->statement.args[2] = PointerGetDatum(once->key);
+	gate->statement.args[3] = JsonbPGetDatum(once->request);
+	gate->statement.args[4] = PointerGetDatum(once->auth);
+	gate->statement.nulls[4] = once->auth == NULL;
+}
 
-	if (!is_authorized(once))
-	{
-		gate->outcome = FENCING_DENIED;
-		return false;
-	}
+static void
+open_once(Gate *gate)
+{
+	OnceGate   *once = (OnceGate *) gate;
 
 	once->schemas = NULL;
-	once->records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
-	gate->slot_rel = once->records;
-	gate->slot_nkeys = 3;
-	gate->slot_keys[0] = PointerGetDatum(once->tenant_id);
-	gate->slot_keys[1] = PointerGetDatum(once->operation);
-	gate->slot_keys[2] = PointerGetDatum(once->key);
-	fencing_gate(gate);
-	committed = gate->outcome == FENCING_COMMITTED;
-	table_close(once->records, committed ? NoLock : RowExclusiveLock);
+	gate->scope_rel = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	gate->nscope = 3;
+	gate->scope[0] = PointerGetDatum(once->tenant_id);
+	gate->scope[1] = PointerGetDatum(once->operation);
+	gate->scope[2] = PointerGetDatum(once->key);
+}
+
+static void
+close_once(Gate *gate, LOCKMODE lockmode)
+{
+	OnceGate   *once = (OnceGate *) gate;
+
+	table_close(gate->scope_rel, lockmode);
 	if (once->schemas != NULL)
-		table_close(once->schemas, committed ? NoLock : RowExclusiveLock);
-	return committed;
+		table_close(once->schemas, lockmode);
+}
+
+/* The column hash_version. */
+static void
+put_hash_version(const Gate *gate, Datum *values, bool *nulls)
+{
+	values[GATE_OWN] = Int32GetDatum(((const OnceGate *) gate)->hash_version);
+	nulls[GATE_OWN] = gate->outcome == FENCING_FAILED || gate->outcome == FENCING_DENIED ||
+		gate->outcome == FENCING_HELD;
 }
 
 /*
@@ -217,8 +182,9 @@ attempt(void *arg)
  * asked again by that.
  */
 static bool
-is_authorized(OnceGate *once)
+is_authorized(Gate *gate)
 {
+	OnceGate   *once = (OnceGate *) gate;
 	FencingOperation operation;
 	const RequestVersion *shown;
 
@@ -268,40 +234,27 @@ was_shown(OnceGate *once, const RequestVersion *version)
 	return !once->gate.again;
 }
 
-static bool
-same_once(const Gate *a, const Gate *b)
-{
-	const OnceGate *oa = (const OnceGate *) a;
-	const OnceGate *ob = (const OnceGate *) b;
-
-	return fencing_same_text(oa->tenant_id, ob->tenant_id) &&
-		fencing_same_text(oa->operation, ob->operation) &&
-		fencing_same_text(oa->key, ob->key);
-}
-
 static void
 find_record(Gate *gate, Snapshot snapshot)
 {
 	OnceGate   *once = (OnceGate *) gate;
 	GateReceipt *receipt = &gate->receipt;
-	Datum		key[3] = {PointerGetDatum(once->tenant_id), PointerGetDatum(once->operation),
-	PointerGetDatum(once->key)};
-	HeapTuple	row = fencing_find(once->records, 3, key, snapshot);
+	HeapTuple	row = fencing_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
 	Datum		result;
 
 	receipt->found = row != NULL;
 	if (row == NULL)
 		return;
 
-	once->hash_version = DatumGetInt32(fencing_get(once->records, row, Anum_records_hash_version));
-	once->open = !DatumGetBool(fencing_get(once->records, row, Anum_records_responded));
-	receipt->digest = DatumGetByteaP(fencing_get(once->records, row, Anum_records_hash));
-	receipt->digest_version = DatumGetInt32(fencing_get(once->records, row,
+	once->hash_version = DatumGetInt32(fencing_get(gate->scope_rel, row, Anum_records_hash_version));
+	once->open = !DatumGetBool(fencing_get(gate->scope_rel, row, Anum_records_responded));
+	receipt->digest = DatumGetByteaP(fencing_get(gate->scope_rel, row, Anum_records_hash));
+	receipt->digest_version = DatumGetInt32(fencing_get(gate->scope_rel, row,
 														Anum_records_digest_version));
-	receipt->purged = DatumGetBool(fencing_get(once->records, row, Anum_records_purged));
-	receipt->committed_at = DatumGetTimestampTz(fencing_get(once->records, row,
+	receipt->purged = DatumGetBool(fencing_get(gate->scope_rel, row, Anum_records_purged));
+	receipt->committed_at = DatumGetTimestampTz(fencing_get(gate->scope_rel, row,
 															Anum_records_committed_at));
-	result = heap_getattr(row, Anum_records_result, RelationGetDescr(once->records),
+	result = heap_getattr(row, Anum_records_result, RelationGetDescr(gate->scope_rel),
 						  &receipt->result_null);
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
 }
@@ -415,12 +368,12 @@ keep_record(Gate *gate)
 	values[Anum_records_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
 	values[Anum_records_result - 1] = gate->result;
 	nulls[Anum_records_result - 1] = gate->result_null;
-	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement != NULL);
+	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement.text != NULL);
 	values[Anum_records_purged - 1] = BoolGetDatum(false);
 	values[Anum_records_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
-	fencing_insert(once->records, values, nulls);
+	fencing_insert(gate->scope_rel, values, nulls);
 
-	if (gate->statement == NULL)
+	if (gate->statement.text == NULL)
 		add_claim(once);
 }
 
@@ -449,8 +402,7 @@ fencing_once_respond(PG_FUNCTION_ARGS)
 	bool		nulls[Natts_records];
 
 	fencing_refuse_null(fcinfo, 3, "result");
-	PreventCommandIfReadOnly("fencing_once_respond()");
-	PreventCommandIfParallelMode("fencing_once_respond()");
+	store_begin_write("fencing_once_respond()");
 
 	records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
 	row = find_own_record(records, tenant_id, operation, key);

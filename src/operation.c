@@ -89,8 +89,7 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(3))),
 						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(2))))));
 	fencing_check_authorize(PG_GETARG_OID(1));
-	PreventCommandIfReadOnly("fencing_define_operation()");
-	PreventCommandIfParallelMode("fencing_define_operation()");
+	store_begin_write("fencing_define_operation()");
 
 	/* by names, which a dump and restore keeps */
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(PG_GETARG_OID(1)));
@@ -141,8 +140,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	fencing_refuse_null(fcinfo, 2, "request_schema");
 	definition = PG_GETARG_JSONB_P(2);
 	fencing_check_schema(definition);
-	PreventCommandIfReadOnly("fencing_define_request()");
-	PreventCommandIfParallelMode("fencing_define_request()");
+	store_begin_write("fencing_define_request()");
 	require_operation(name);
 
 	values[Anum_request_schemas_operation - 1] = PointerGetDatum(name);
@@ -195,8 +193,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	Datum		values[Natts_request_schemas];
 	bool		nulls[Natts_request_schemas];
 
-	PreventCommandIfReadOnly("fencing_retire_request()");
-	PreventCommandIfParallelMode("fencing_retire_request()");
+	store_begin_write("fencing_retire_request()");
 
 	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
 	snapshot = fencing_fresh_snapshot();

@@ -90,8 +90,7 @@ fencing_outbox_emit(PG_FUNCTION_ARGS)
 
 	fencing_refuse_null(fcinfo, 3, "payload");
 	refuse_reserved(aggregate_type);
-	PreventCommandIfReadOnly("fencing_outbox_emit()");
-	PreventCommandIfParallelMode("fencing_outbox_emit()");
+	store_begin_write("fencing_outbox_emit()");
 	fencing_lock_aggregate(aggregate_type, aggregate_id);
 	PG_RETURN_UUID_P(fencing_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
 }
@@ -228,8 +227,7 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 
 	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
 	args[1] = BoolGetDatum(from_start);
-	PreventCommandIfReadOnly("fencing_outbox_subscribe()");
-	PreventCommandIfParallelMode("fencing_outbox_subscribe()");
+	store_begin_write("fencing_outbox_subscribe()");
 
 	(void) fencing_enter_epoch();
 	args[2] = Int64GetDatum(fencing_current_epoch());
@@ -257,8 +255,7 @@ fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 	Relation	consumers;
 	FencingLock lock = FENCING_MOVED;
 
-	PreventCommandIfReadOnly("fencing_outbox_unsubscribe()");
-	PreventCommandIfParallelMode("fencing_outbox_unsubscribe()");
+	store_begin_write("fencing_outbox_unsubscribe()");
 
 	consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
 	while (lock != FENCING_LOCKED)

@@ -14,7 +14,7 @@
 #include "access/skey.h"
 #include "access/transam.h"
 #include "executor/tuptable.h"
-#include "fencing.h"
+#include "job.h"
 #include "utils/array.h"
 
 /* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */

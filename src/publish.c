@@ -29,8 +29,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
 #include "funcapi.h"
+#include "gate.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
@@ -66,12 +66,15 @@ static void begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const c
 static void arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
 static void arg_note(PublishGate *publish, FunctionCallInfo fcinfo, int argno);
 static void run_publish(PublishGate *publish);
+static bool publish_above(void *arg, Snapshot snapshot);
 static bool is_another_column(FunctionCallInfo fcinfo, const text *document_id);
 static void remember_force(FunctionCallInfo fcinfo, const PublishGate *publish);
 static void forget_force(void *arg);
 static Datum publish_answer(FunctionCallInfo fcinfo, PublishGate *publish);
 static Jsonb *source_content(const text *document_id, int64 version);
-static bool same_publish(const Gate *a, const Gate *b);
+static void open_publish(Gate *gate);
+static void close_publish(Gate *gate, LOCKMODE lockmode);
+static bool same_version(const Gate *a, const Gate *b);
 static void find_published(Gate *gate, Snapshot snapshot);
 static void find_document(Gate *gate, Snapshot snapshot);
 static bytea *make_content_digest(Gate *gate);
@@ -92,31 +95,29 @@ PG_FUNCTION_INFO_V1(fencing_publish_revision);
 /* a version above another */
 static const GateKind publish_kind = {
 	.function = "fencing_publish()",
-	.tokens = false,
-	.jumps = false,
-	.same = same_publish,
+	.numbers = GATE_VERSIONS,
+	.same_number = same_version,
 	.find_receipt = find_published,
 	.find_fence = find_document,
 	.make_digest = make_content_digest,
-	.accepted = NULL,
 	.keep_receipt = keep_revision,
 	.never_issued = version_never_published,
-	.describe = describe_publish
+	.describe = describe_publish,
+	.open = open_publish,
+	.close = close_publish
 };
 
 /* the first one */
 static const GateKind create_kind = {
 	.function = "fencing_publish()",
-	.tokens = false,
-	.jumps = false,
-	.same = same_publish,
+	.numbers = GATE_SLOT,
+	.same_number = same_version,
 	.find_receipt = find_published,
-	.find_fence = NULL,
 	.make_digest = make_content_digest,
-	.accepted = NULL,
 	.keep_receipt = keep_revision,
-	.never_issued = NULL,
-	.describe = describe_publish
+	.describe = describe_publish,
+	.open = open_publish,
+	.close = close_publish
 };
 
 static ForcedVersion *forced = NULL;
@@ -202,8 +203,7 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 	fencing_refuse_null(fcinfo, 1, "content");
 	publish.content = PG_GETARG_JSONB_P(1);
 	publish.note = fencing_arg_reason(fcinfo, 2, "reason");
-	PreventCommandIfReadOnly("fencing_publish_force()");
-	PreventCommandIfParallelMode("fencing_publish_force()");
+	store_begin_write("fencing_publish_force()");
 
 	if (is_another_column(fcinfo, publish.document_id))
 	{
@@ -213,17 +213,19 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 			return publish_answer(fcinfo, &publish);
 	}
 
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		publish.expected_version = fencing_latest_version(publish.document_id, snapshot);
-		UnregisterSnapshot(snapshot);
-		run_publish(&publish);
-	} while (publish.gate.outcome != FENCING_COMMITTED);
+	store_until_decided(publish_above, &publish);
 	remember_force(fcinfo, &publish);
 	return publish_answer(fcinfo, &publish);
+}
+
+static bool
+publish_above(void *arg, Snapshot snapshot)
+{
+	PublishGate *publish = (PublishGate *) arg;
+
+	publish->expected_version = fencing_latest_version(publish->document_id, snapshot);
+	run_publish(publish);
+	return publish->gate.outcome == FENCING_COMMITTED;
 }
 
 /*
@@ -246,7 +248,7 @@ remember_force(FunctionCallInfo fcinfo, const PublishGate *publish)
 {
 	MemoryContext context = fcinfo->flinfo->fn_mcxt;
 
-	if (fcinfo->resultinfo != NULL || !fencing_called_by_client(fcinfo))
+	if (fcinfo->resultinfo != NULL || !gate_called_by_client(fcinfo))
 		return;
 	forced = (ForcedVersion *) MemoryContextAllocZero(context, sizeof(ForcedVersion));
 	forced->flinfo = fcinfo->flinfo;
@@ -301,7 +303,6 @@ static void
 run_publish(PublishGate *publish)
 {
 	Gate	   *gate = &publish->gate;
-	LOCKMODE	unlock;
 
 	/* nothing is above the highest number, so it is as good as too high */
 	gate->number = publish->expected_version;
@@ -311,20 +312,25 @@ run_publish(PublishGate *publish)
 
 	/* before any lock, because it may take long */
 	gate->digest = fencing_make_digest(publish->content, FENCING_DIGEST_VERSION);
+	gate_call_pass(gate);
+}
 
-	gate->fence_rel = fencing_open(FENCING_DOCUMENTS, RowExclusiveLock);
-	gate->slot_rel = gate->fence_rel;
-	gate->slot_nkeys = 1;
-	gate->slot_keys[0] = PointerGetDatum(publish->document_id);
+static void
+open_publish(Gate *gate)
+{
+	PublishGate *publish = (PublishGate *) gate;
+
+	gate->scope_rel = fencing_open(FENCING_DOCUMENTS, RowExclusiveLock);
+	gate->nscope = 1;
+	gate->scope[0] = PointerGetDatum(publish->document_id);
 	publish->revisions = fencing_open(FENCING_REVISIONS, RowExclusiveLock);
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		fencing_gate(gate);
-	} while (gate->outcome == FENCING_AGAIN);
-	unlock = gate->outcome == FENCING_COMMITTED ? NoLock : RowExclusiveLock;
-	table_close(publish->revisions, unlock);
-	table_close(gate->fence_rel, unlock);
+}
+
+static void
+close_publish(Gate *gate, LOCKMODE lockmode)
+{
+	table_close(((PublishGate *) gate)->revisions, lockmode);
+	table_close(gate->scope_rel, lockmode);
 }
 
 /* With where the document is now, in the same view of things. */
@@ -381,7 +387,7 @@ source_content(const text *document_id, int64 version)
 	if (!source.found)
 	{
 		/* one that lags behind cannot know */
-		PreventCommandIfReadOnly("fencing_publish()");
+		store_begin_write("fencing_publish()");
 		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot),
 								NULL);
 	}
@@ -458,11 +464,9 @@ fencing_never_published(const text *document_id, int64 version, int64 latest, co
 }
 
 static bool
-same_publish(const Gate *a, const Gate *b)
+same_version(const Gate *a, const Gate *b)
 {
-	return a->number == b->number &&
-		fencing_same_text(((const PublishGate *) a)->document_id,
-						  ((const PublishGate *) b)->document_id);
+	return a->number == b->number;
 }
 
 static void
@@ -488,16 +492,14 @@ static void
 find_document(Gate *gate, Snapshot snapshot)
 {
 	GateFence  *fence = &gate->fence;
-	Datum		key = PointerGetDatum(((PublishGate *) gate)->document_id);
 
-	fence->tuple = fencing_find(gate->fence_rel, 1, &key, snapshot);
+	fence->tuple = fencing_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
 	fence->found = fence->tuple != NULL;
 	if (!fence->found)
 		return;
-	fence->number = 1 + DatumGetInt64(fencing_get(gate->fence_rel, fence->tuple,
+	fence->number = 1 + DatumGetInt64(fencing_get(gate->scope_rel, fence->tuple,
 												  Anum_documents_version));
 	fence->purged_through = 0;
-	fence->external = true;
 }
 
 static bytea *
@@ -540,11 +542,11 @@ keep_revision(Gate *gate)
 	document[Anum_documents_document_id - 1] = PointerGetDatum(publish->document_id);
 	document[Anum_documents_version - 1] = Int64GetDatum(gate->number);
 	if (publish->expected_version == 0)
-		fencing_insert(gate->fence_rel, document, document_nulls);
+		fencing_insert(gate->scope_rel, document, document_nulls);
 	else
 	{
-		fencing_require_visible(gate->fence_rel, gate->fence.tuple);
-		fencing_update(gate->fence_rel, gate->fence.tuple, document, document_nulls);
+		fencing_require_visible(gate->scope_rel, gate->fence.tuple);
+		fencing_update(gate->scope_rel, gate->fence.tuple, document, document_nulls);
 	}
 	emit_event(publish, uuid);
 }

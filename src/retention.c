@@ -212,8 +212,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
-	PreventCommandIfReadOnly("fencing_purge()");
-	PreventCommandIfParallelMode("fencing_purge()");
+	store_begin_write("fencing_purge()");
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

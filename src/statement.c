@@ -31,7 +31,6 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
-#include "fencing.h"
 #include "funcapi.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
@@ -39,12 +38,14 @@
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_expr.h"
 #include "parser/parser.h"
+#include "statement.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -77,11 +78,11 @@ typedef struct CachedStatement
 	int			uses;			/* runs in progress: may not be dropped */
 } CachedStatement;
 
-static void execute(const FencingStatement *statement);
-static void execute_kept(CachedStatement *entry, const FencingStatement *statement);
+static void execute(const Statement *statement);
+static void execute_kept(CachedStatement *entry, const Statement *statement);
 static void end_run(CachedStatement *entry);
-static void execute_plan(SPIPlanPtr plan, const FencingStatement *statement);
-static void make_key(StatementKey *key, const FencingStatement *statement);
+static void execute_plan(SPIPlanPtr plan, const Statement *statement);
+static void make_key(StatementKey *key, const Statement *statement);
 static int	parse_settings(void);
 static void count_enum_change(Datum arg, int cacheid, uint32 hashvalue);
 static CachedStatement *find_entry(const StatementKey *key, const char *text);
@@ -94,15 +95,13 @@ static void plan_for_inlining(CachedPlanSource *source);
 static bool calls_users_sql(Node *node, void *context);
 static bool is_users_sql(Oid function, void *context);
 static bool is_steady(Oid type);
-static SPIPlanPtr prepare(const FencingStatement *statement);
+static SPIPlanPtr prepare(const Statement *statement);
 static void check_command(const char *text);
 static const char *command_name(RawStmt *command);
 static void parse_error_context(void *arg);
 static void refuse_duplicate_columns(TupleDesc tupdesc);
 static Datum first_row(bool *isnull);
 static Datum row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc);
-static bool must_propagate(const ErrorData *error);
-static void push_member(JsonbParseState **state, const char *key, const char *value);
 
 PG_FUNCTION_INFO_V1(fencing_statement_cache);
 
@@ -150,7 +149,7 @@ fencing_statement_cache(PG_FUNCTION_ARGS)
  * whatever it raises itself.
  */
 Datum
-fencing_run_statement(const FencingStatement *statement, bool *isnull)
+statement_run(const Statement *statement, bool *isnull)
 {
 	MemoryContext context = CurrentMemoryContext;
 	Datum		result = (Datum) 0;
@@ -185,7 +184,7 @@ fencing_run_statement(const FencingStatement *statement, bool *isnull)
 
 /* Runs the statement by the plan that is kept for it, or by one made now. */
 static void
-execute(const FencingStatement *statement)
+execute(const Statement *statement)
 {
 	StatementKey key;
 	CachedStatement *entry;
@@ -212,7 +211,7 @@ execute(const FencingStatement *statement)
  * also if it fails: a plan for any arguments is made at the sixth run.
  */
 static void
-execute_kept(CachedStatement *entry, const FencingStatement *statement)
+execute_kept(CachedStatement *entry, const Statement *statement)
 {
 	entry->uses++;
 	PG_TRY();
@@ -238,17 +237,22 @@ end_run(CachedStatement *entry)
 }
 
 static void
-execute_plan(SPIPlanPtr plan, const FencingStatement *statement)
+execute_plan(SPIPlanPtr plan, const Statement *statement)
 {
-	/* two rows are enough to know that there is more than one */
-	int			code = SPI_execute_plan(plan, statement->args, statement->nulls, false, 2);
+	char		nulls[STATEMENT_MAX_ARGS] = {0};
+	int			code;
 
+	for (int i = 0; i < statement->nargs; i++)
+		nulls[i] = statement->nulls[i] ? 'n' : ' ';
+
+	/* two rows are enough to know that there is more than one */
+	code = SPI_execute_plan(plan, unconstify(Datum *, &statement->args[0]), nulls, false, 2);
 	if (code < 0)
 		elog(ERROR, "SPI_execute_plan returned %s", SPI_result_code_string(code));
 }
 
 static void
-make_key(StatementKey *key, const FencingStatement *statement)
+make_key(StatementKey *key, const Statement *statement)
 {
 	static bool registered = false;
 
@@ -474,7 +478,7 @@ is_steady(Oid type)
 
 /* Checks and plans a statement. */
 static SPIPlanPtr
-prepare(const FencingStatement *statement)
+prepare(const Statement *statement)
 {
 	SPIPlanPtr	plan;
 
@@ -625,82 +629,4 @@ row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc)
 											 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL),
 					   &to_jsonb);
 	return FunctionCall1(&to_jsonb, heap_copy_tuple_as_datum(tuple, BlessTupleDesc(tupdesc)));
-}
-
-/*
- * Calls attempt, with report_errors in a subtransaction that is kept only if it
- * returns true; an error is then given to the caller instead of raised, unless
- * it is the transaction's or the server's rather than the attempt's own.
- * Returns what attempt returned.
- */
-bool
-fencing_attempt(FencingWork attempt, void *arg, bool report_errors, ErrorData **error)
-{
-	bool		result;
-
-	*error = NULL;
-	if (!report_errors)
-		return attempt(arg);
-	result = fencing_subtransaction(attempt, arg, error);
-	if (*error != NULL && must_propagate(*error))
-		ReThrowError(*error);
-	return result;
-}
-
-static bool
-must_propagate(const ErrorData *error)
-{
-	if (error->sqlerrcode == ERRCODE_READ_ONLY_SQL_TRANSACTION ||
-		error->sqlerrcode == ERRCODE_NO_ACTIVE_SQL_TRANSACTION ||
-		error->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
-		return true;
-
-	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
-	{
-		case MAKE_SQLSTATE('4', '0', '0', '0', '0'):	/* transaction rollback */
-		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* insufficient resources */
-		case MAKE_SQLSTATE('5', '7', '0', '0', '0'):	/* operator intervention */
-		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal error */
-			return true;
-		default:
-			return false;
-	}
-}
-
-/*
- * An error as {"sqlstate", "message", "detail", "hint", "context"}, with null
- * for what it does not have.
- */
-Datum
-fencing_error_to_jsonb(const ErrorData *error)
-{
-	JsonbParseState *state = NULL;
-
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_member(&state, "sqlstate", unpack_sql_state(error->sqlerrcode));
-	push_member(&state, "message", error->message);
-	push_member(&state, "detail", error->detail);
-	push_member(&state, "hint", error->hint);
-	push_member(&state, "context", error->context);
-	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
-}
-
-static void
-push_member(JsonbParseState **state, const char *key, const char *value)
-{
-	JsonbValue	item;
-
-	item.type = jbvString;
-	item.val.string.val = unconstify(char *, key);
-	item.val.string.len = strlen(key);
-	pushJsonbValue(state, WJB_KEY, &item);
-
-	if (value == NULL)
-		item.type = jbvNull;
-	else
-	{
-		item.val.string.val = pstrdup(value);
-		item.val.string.len = strlen(value);
-	}
-	pushJsonbValue(state, WJB_VALUE, &item);
 }

@@ -90,6 +90,33 @@ fencing_fresh_snapshot(void)
 }
 
 /*
+ * Calls look, each time with a fresh snapshot, until it says that all is
+ * decided.  The snapshot stays registered while look locks what it has found.
+ */
+void
+store_until_decided(StoreLook look, void *arg)
+{
+	bool		decided = false;
+
+	while (!decided)
+	{
+		Snapshot	snapshot = fencing_fresh_snapshot();
+
+		CHECK_FOR_INTERRUPTS();
+		decided = look(arg, snapshot);
+		UnregisterSnapshot(snapshot);
+	}
+}
+
+/* Raises 25006 or 25000 where nothing can be written, before the first lock. */
+void
+store_begin_write(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+}
+
+/*
  * The row with this primary key that the snapshot sees, copied with its
  * position, or NULL.  keys has the leading nkeys columns of the primary key.
  */

@@ -29,6 +29,7 @@
 /* every number up to it is exact in JavaScript, too */
 #define MAX_VERSION		((INT64CONST(1) << 53) - 1)
 
+static void refuse_in_apply(const TargetCall *call, const char *function);
 static void desire_new(TargetCall *call);
 static bool is_desired(TargetCall *call);
 static bool desire_locked(void *arg);
@@ -172,11 +173,27 @@ void
 target_begin(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 {
 	fencing_arg_target(fcinfo, &call->target);
-	PreventCommandIfReadOnly(function);
-	PreventCommandIfParallelMode(function);
-	fencing_refuse_in_apply(&call->target, function);
+	store_begin_write(function);
 	call->targets = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+	refuse_in_apply(call, function);
 	call->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+}
+
+/*
+ * Nothing but the call itself writes the target's row while its statement runs.
+ * Raises 55006.
+ */
+static void
+refuse_in_apply(const TargetCall *call, const char *function)
+{
+	Datum		key[2] = {PointerGetDatum(call->target.document_id),
+	PointerGetDatum(call->target.target_id)};
+
+	if (gate_holds(call->targets, key, 2))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("%s was called by the statement that applies to the same target",
+						function)));
 }
 
 void

@@ -10,7 +10,7 @@
 #ifndef FENCING_TARGET_H
 #define FENCING_TARGET_H
 
-#include "fencing.h"
+#include "job.h"
 
 /* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */
 #pragma GCC visibility push(hidden)
