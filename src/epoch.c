@@ -65,6 +65,14 @@ typedef struct Identity
 	int64		foreign_epoch;	/* their highest, or -1 */
 } Identity;
 
+/* what fencing_raise_floor() looks at */
+typedef struct RaiseFloor
+{
+	Relation	rel;
+	Identity	identity;
+	int64		token;
+} RaiseFloor;
+
 static void lock_floor(void);
 static bool lock_within_slice(void *arg);
 static void tell_lockers(const LOCKTAG *tag);
@@ -81,6 +89,9 @@ static void identity_key(Datum *key);
 static void write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch,
 					  int64 floor);
 static void write_down(void);
+static bool write_epoch(void *arg, Snapshot snapshot);
+static bool look_floor(void *arg, Snapshot snapshot);
+static bool make_floor(void *arg, Snapshot snapshot);
 static bool raise_floor(void *arg);
 
 PG_FUNCTION_INFO_V1(fencing_epoch_start);
@@ -494,22 +505,26 @@ write_down(void)
 {
 	Relation	rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
 	Datum		key[3];
-	Snapshot	snapshot;
-	Identity	identity;
 
 	identity_key(key);
-	if (fencing_lock_absent(rel, 3, key, false))
-	{
-		snapshot = fencing_fresh_snapshot();
-		look(rel, snapshot, &identity);
-		if (identity.own == NULL ||
-			((!IsolationUsesXactSnapshot() || fencing_visible_to_transaction(rel, identity.own)) &&
-			 fencing_lock_row(rel, identity.own, LockWaitSkip) == FENCING_LOCKED))
-			write_row(rel, &identity, current_tli, current_epoch, identity.own_floor);
-		fencing_unlock_absent(rel, 3, key);
-		UnregisterSnapshot(snapshot);
-	}
+	(void) key_lock_make(rel, 3, key, false, write_epoch, rel);
 	table_close(rel, NoLock);
+}
+
+/* The key lock, without waiting, stands for the row whether it is there or not. */
+static bool
+write_epoch(void *arg, Snapshot snapshot)
+{
+	Relation	rel = (Relation) arg;
+	Identity	identity;
+
+	look(rel, snapshot, &identity);
+	if (identity.own != NULL &&
+		((IsolationUsesXactSnapshot() && !fencing_visible_to_transaction(rel, identity.own)) ||
+		 fencing_lock_row(rel, identity.own, LockWaitSkip) != FENCING_LOCKED))
+		return false;
+	write_row(rel, &identity, current_tli, current_epoch, identity.own_floor);
+	return true;
 }
 
 /* Inserts or updates our row. */
@@ -538,19 +553,13 @@ fencing_record_revocation(text *job_key, int64 token, text *reason)
 	Oid			argtypes[] = {TEXTOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
 	Datum		args[] = {PointerGetDatum(job_key), Int64GetDatum(token),
 		PointerGetDatum(reason), TimestampTzGetDatum(GetCurrentTimestamp())};
+	bool		nulls[lengthof(args)] = {job_key == NULL};
 
 	fencing_execute_as_owner("INSERT INTO fencing.revocations"
 							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
 							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
-							 lengthof(args), argtypes, args, job_key == NULL ? "n   " : NULL, NULL, 0, NULL);
+							 lengthof(args), argtypes, args, nulls, NULL, 0, NULL);
 }
-
-typedef struct RaiseFloor
-{
-	Relation	rel;
-	Identity	identity;
-	int64		token;
-} RaiseFloor;
 
 /*
  * Raises the floor to token if it is lower, waiting for whoever else does so.
@@ -559,37 +568,37 @@ typedef struct RaiseFloor
 void
 fencing_raise_floor(int64 token)
 {
-	RaiseFloor	raise = {0};
-	Datum		key[3];
-	bool		done = false;
+	RaiseFloor	raise = {.token = token};
 
 	raise.rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
-	raise.token = token;
-	while (!done)
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		look(raise.rel, snapshot, &raise.identity);
-		if (raise.identity.own == NULL)
-		{
-			/* serializes those who insert it */
-			identity_key(key);
-			(void) fencing_lock_absent(raise.rel, 3, key, true);
-			UnregisterSnapshot(snapshot);
-			snapshot = fencing_fresh_snapshot();
-			look(raise.rel, snapshot, &raise.identity);
-			if (raise.identity.own == NULL)
-				done = raise_floor(&raise);
-			fencing_unlock_absent(raise.rel, 3, key);
-		}
-		else
-			done = raise.identity.own_floor >= token ||
-				fencing_with_row_lock(raise.rel, raise.identity.own, snapshot, true,
-									  raise_floor, &raise);
-		UnregisterSnapshot(snapshot);
-	}
+	store_until_decided(look_floor, &raise);
 	table_close(raise.rel, NoLock);
+}
+
+static bool
+look_floor(void *arg, Snapshot snapshot)
+{
+	RaiseFloor *raise = (RaiseFloor *) arg;
+	Datum		key[3];
+
+	look(raise->rel, snapshot, &raise->identity);
+	if (raise->identity.own == NULL)
+	{
+		identity_key(key);
+		return key_lock_make(raise->rel, 3, key, true, make_floor, raise) == FENCING_LOCKED;
+	}
+	return raise->identity.own_floor >= raise->token ||
+		fencing_with_row_lock(raise->rel, raise->identity.own, snapshot, true,
+							  raise_floor, raise);
+}
+
+static bool
+make_floor(void *arg, Snapshot snapshot)
+{
+	RaiseFloor *raise = (RaiseFloor *) arg;
+
+	look(raise->rel, snapshot, &raise->identity);
+	return raise->identity.own == NULL && raise_floor(raise);
 }
 
 static bool

@@ -341,10 +341,10 @@ extern void fencing_lock_aggregate(const text *type, const text *id);
 typedef void (*FencingResultHandler) (SPITupleTable *rows, uint64 count, void *arg);
 
 extern void fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-								   const char *nulls, Snapshot snapshot,
+								   const bool *nulls, Snapshot snapshot,
 								   FencingResultHandler handle, void *arg);
 extern void fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-									 const char *nulls, Snapshot snapshot,
+									 const bool *nulls, Snapshot snapshot,
 									 int nresults, int64 *results);
 
 /*

@@ -49,6 +49,7 @@ static void notify_at_commit(void);
 static void notify_callback(XactEvent event, void *arg);
 static void notify_subxact_callback(SubXactEvent event, SubTransactionId sub,
 									SubTransactionId parent, void *arg);
+static bool look_unsubscribe(void *arg, Snapshot snapshot);
 static void forget_acks(Datum consumer);
 static void put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows);
 static HTAB *make_blocked(void);
@@ -251,33 +252,32 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 Datum
 fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 {
-	OutboxConsumer consumer = {.consumer = fencing_arg_key(fcinfo, 0, "consumer")};
-	Relation	consumers;
-	FencingLock lock = FENCING_MOVED;
+	RelayCall	call = {.consumer.consumer = fencing_arg_key(fcinfo, 0, "consumer")};
 
 	store_begin_write("fencing_outbox_unsubscribe()");
 
-	consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
-	while (lock != FENCING_LOCKED)
+	call.consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
+	store_until_decided(look_unsubscribe, &call);
+	if (call.consumer.found)
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		/* waits for an acknowledgement in flight; then its rows are seen */
-		CHECK_FOR_INTERRUPTS();
-		outbox_find_consumer(consumers, &consumer, snapshot);
-		lock = consumer.found ? fencing_lock_row(consumers, consumer.tuple, LockWaitBlock) :
-			FENCING_LOCKED;
-		UnregisterSnapshot(snapshot);
+		fencing_require_visible(call.consumers, call.consumer.tuple);
+		fencing_delete(call.consumers, call.consumer.tuple);
 	}
-	if (consumer.found)
-	{
-		fencing_require_visible(consumers, consumer.tuple);
-		fencing_delete(consumers, consumer.tuple);
-	}
-	forget_acks(PointerGetDatum(consumer.consumer));
-	table_close(consumers, NoLock);
+	forget_acks(PointerGetDatum(call.consumer.consumer));
+	table_close(call.consumers, NoLock);
 	ForceSyncCommit();
 	PG_RETURN_VOID();
+}
+
+/* Waits for an acknowledgement in flight; then its rows are seen. */
+static bool
+look_unsubscribe(void *arg, Snapshot snapshot)
+{
+	RelayCall  *call = (RelayCall *) arg;
+
+	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	return !call->consumer.found ||
+		fencing_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == FENCING_LOCKED;
 }
 
 /*

@@ -52,6 +52,7 @@ static int	compare_ids(const void *a, const void *b);
 static int	compare_events(const ListCell *a, const ListCell *b);
 static int	compare_texts(const text *a, const text *b);
 static void lock_consumer(RelayCall *call);
+static bool look_consumer(void *arg, Snapshot snapshot);
 static void count(RelayCall *call, AckCounts *counts);
 static void count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts);
 static bool ack_locked(void *arg);
@@ -163,21 +164,19 @@ compare_ids(const void *a, const void *b)
 static void
 lock_consumer(RelayCall *call)
 {
-	OutboxConsumer *consumer = &call->consumer;
-	FencingLock lock = FENCING_MOVED;
+	store_until_decided(look_consumer, call);
+	fencing_require_visible(call->consumers, call->consumer.tuple);
+}
 
-	while (lock != FENCING_LOCKED)
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+static bool
+look_consumer(void *arg, Snapshot snapshot)
+{
+	RelayCall  *call = (RelayCall *) arg;
 
-		CHECK_FOR_INTERRUPTS();
-		outbox_find_consumer(call->consumers, consumer, snapshot);
-		if (!consumer->found)
-			outbox_not_subscribed(call);
-		lock = fencing_lock_row(call->consumers, consumer->tuple, LockWaitBlock);
-		UnregisterSnapshot(snapshot);
-	}
-	fencing_require_visible(call->consumers, consumer->tuple);
+	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	if (!call->consumer.found)
+		outbox_not_subscribed(call);
+	return fencing_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == FENCING_LOCKED;
 }
 
 /*

@@ -583,10 +583,11 @@ emit_event(PublishGate *publish, pg_uuid_t *revision)
 		Int64GetDatum(publish->source_version), PointerGetDatum(kind),
 		PointerGetDatum(publish->gate.digest), Int32GetDatum(FENCING_DIGEST_VERSION),
 	UUIDPGetDatum(revision)};
+	bool		nulls[lengthof(args)] = {[2] = publish->source_version == 0};
 	Jsonb	   *payload = NULL;
 
 	fencing_query_as_owner(query, lengthof(args), argtypes, args,
-						   publish->source_version == 0 ? "  n    " : NULL, NULL,
+						   nulls, NULL,
 						   copy_payload, &payload);
 	fencing_emit(cstring_to_text(AGGREGATE_TYPE), publish->document_id, kind, payload);
 }

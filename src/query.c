@@ -124,13 +124,13 @@ static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
  * Planner and executor have the settings above, under which no code of a user
  * runs.
  *
- * nulls is as for SPI_execute_plan(); snapshot is what the query sees, NULL for
+ * nulls may be NULL: then no argument is; snapshot is what the query sees, NULL for
  * what any query at this isolation level would.  The result is given to handle,
  * if there is one, as the caller again; it runs in SPI's memory.
  */
 void
 fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-					   const char *nulls, Snapshot snapshot,
+					   const bool *nulls, Snapshot snapshot,
 					   FencingResultHandler handle, void *arg)
 {
 	Relation	rel = fencing_open(FENCING_FENCES, AccessShareLock);
@@ -140,6 +140,7 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	int			saved_settings;
 	const KeptQuery *kept;
 	int			result;
+	char	   *spi_nulls = NULL;
 	static Oid	unused_type = INT4OID;
 	static Datum unused_argument = (Datum) 0;
 
@@ -151,6 +152,13 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 		nargs = 1;
 		argtypes = &unused_type;
 		args = &unused_argument;
+	}
+
+	if (nulls != NULL)
+	{
+		spi_nulls = (char *) palloc(nargs);
+		for (int i = 0; i < nargs; i++)
+			spi_nulls[i] = nulls[i] ? 'n' : ' ';
 	}
 
 	if (SPI_connect() != SPI_OK_CONNECT)
@@ -165,9 +173,9 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	use_own_settings(kept);
 	fencing_verify_plan(kept->plan);
 	if (snapshot == NULL)
-		result = SPI_execute_plan(kept->plan, args, nulls, false, 0);
+		result = SPI_execute_plan(kept->plan, args, spi_nulls, false, 0);
 	else
-		result = SPI_execute_snapshot(kept->plan, args, nulls, snapshot, InvalidSnapshot,
+		result = SPI_execute_snapshot(kept->plan, args, spi_nulls, snapshot, InvalidSnapshot,
 									  false, true, 0);
 	AtEOXact_GUC(false, saved_settings);
 	SetUserIdAndSecContext(saved_user, saved_context);
@@ -268,7 +276,7 @@ use_setting(const Setting *setting)
  */
 void
 fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
-						 const char *nulls, Snapshot snapshot, int nresults, int64 *results)
+						 const bool *nulls, Snapshot snapshot, int nresults, int64 *results)
 {
 	Bigints		bigints = {nresults, results};
 
