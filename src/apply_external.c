@@ -24,11 +24,33 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+/* What was read back, against what the target is asked to have and has had. */
+typedef enum ReadBack
+{
+	READ_AHEAD,					/* above what it is asked to have */
+	READ_LOST,					/* below what it has had, or another content */
+	READ_BEHIND,				/* not yet what it is asked to have */
+	READ_EXPECTED				/* that */
+} ReadBack;
+
+typedef struct Observation
+{
+	int64		found;			/* version; 0: none */
+	int64		expected;		/* what the target is asked to have */
+	ReadBack	read_back;
+	bool		desired;		/* it is still to have that */
+	bool		repairing;		/* a repair has been handed out with this token */
+} Observation;
+
+static bool look_begin(void *arg, Snapshot snapshot);
 static bool choose_version(TargetCall *call, Snapshot snapshot);
 static bool hand_out(void *arg);
 static Datum begin_answer(FunctionCallInfo fcinfo, TargetCall *call);
 static bool observe_locked(void *arg);
 static bool record_observation(void *arg);
+static Observation observe(TargetCall *call);
+static FencingOutcome judge_observation(const Observation *seen);
+static void ask_for_repair(TargetCall *call, int64 expected);
 static bool has_digest(TargetCall *call, int64 version, const bytea *digest);
 static text *observed_text(TargetCall *call, const char *what, int64 expected);
 
@@ -52,22 +74,23 @@ fencing_apply_begin(PG_FUNCTION_ARGS)
 	call.job.job_key = fencing_target_job_key(&call.target);
 
 	fencing_begin_job(&call.job, "fencing_apply_begin()");
-	do
-	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-
-		CHECK_FOR_INTERRUPTS();
-		call.outcome = FENCING_DONE;
-		if (choose_version(&call, snapshot))
-			(void) fencing_subtransaction(hand_out, &call, NULL);
-		UnregisterSnapshot(snapshot);
-	} while (call.outcome == FENCING_AGAIN);
-
+	store_until_decided(look_begin, &call);
 	answer = begin_answer(fcinfo, &call);
 	call.job.wrote = call.wrote;
 	fencing_end_job(&call.job);
 	target_end(&call);
 	return answer;
+}
+
+static bool
+look_begin(void *arg, Snapshot snapshot)
+{
+	TargetCall *call = (TargetCall *) arg;
+
+	call->outcome = FENCING_DONE;
+	if (choose_version(call, snapshot))
+		(void) fencing_subtransaction(hand_out, call, NULL);
+	return call->outcome != FENCING_AGAIN;
 }
 
 /*
@@ -225,75 +248,123 @@ observe_locked(void *arg)
 	return call->wrote;
 }
 
-/*
- * Compares what was read back with what was handed out with this token (to an
- * observer without: what is applied), and with what is applied.
- */
+/* Writes down what was read back, and what follows from it. */
 static bool
 record_observation(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
 	FencingTarget *target = &call->target;
-	bool		handed_out = target_get_bigint(target, Anum_targets_attempt_token) == call->job.token;
-	int64		attempted = target_get_bigint(target, Anum_targets_attempted);
-	int64		expected = handed_out ? attempted : target->applied;
-	int64		found = call->version;
-	bool		given_up;
+	Observation seen = observe(call);
 
-	/* a fencing_apply() may have passed what was handed out */
-	expected = Max(expected, target->applied);
-	/* what an earlier holder was to write has been written, after all */
-	if (found > expected && found <= attempted && has_digest(call, found, call->digest))
-		expected = found;
-
-	/* nobody is to write a version that is not desired any more */
-	given_up = expected > target->applied && fencing_is_undesired(target, expected);
-
-	/* an empty target has what a deletion asks for */
-	if (found == 0)
-	{
-		if (expected == 0 || has_digest(call, expected, call->digest))
-			found = expected;
-		else if (target->applied > 0 && has_digest(call, target->applied, call->digest))
-			found = target->applied;
-	}
-
+	call->job.outcome = judge_observation(&seen);
 	target_set(target, Anum_targets_observed, Int64GetDatum(call->version));
 	target->nulls[Anum_targets_observed - 1] = call->version == 0;
 	target_set(target, Anum_targets_observed_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 
-	if (found > expected)
+	switch (seen.read_back)
 	{
-		target_set_error(target, observed_text(call, "ahead", expected));
-		call->job.outcome = FENCING_AHEAD;
-	}
-	else if (found < target->applied || (found > 0 && !has_digest(call, found, call->digest)))
-	{
-		if (handed_out && target->diverged && !given_up)
-			call->job.outcome = FENCING_WRITE;	/* the repair */
-		else
-		{
-			/* what was handed out before is not the repair */
-			target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
-			if (!target->diverged)
-				target_set(target, Anum_targets_repair,
-						   Int64GetDatum(target_get_bigint(target, Anum_targets_repair) + 1));
-			target_set(target, Anum_targets_diverged, BoolGetDatum(true));
-			target_set_error(target, observed_text(call, "diverged", expected));
-			call->job.outcome = FENCING_DIVERGED;
-		}
-	}
-	else
-	{
-		if (found > target->applied)
-			fencing_set_applied(target, found, call->revision.digest,
-								call->revision.digest_version, GetCurrentTimestamp());
-		if (target->diverged || found == expected || given_up)
-			target_set_error(target, NULL);
-		target_set(target, Anum_targets_diverged, BoolGetDatum(false));
-		call->job.outcome = found == expected || given_up ? FENCING_RECORDED : FENCING_WRITE;
+		case READ_AHEAD:
+			target_set_error(target, observed_text(call, "ahead", seen.expected));
+			break;
+		case READ_LOST:
+			if (call->job.outcome == FENCING_DIVERGED)
+				ask_for_repair(call, seen.expected);
+			break;
+		case READ_BEHIND:
+		case READ_EXPECTED:
+			if (seen.found > target->applied)
+				fencing_set_applied(target, seen.found, call->revision.digest,
+									call->revision.digest_version, GetCurrentTimestamp());
+			if (target->diverged || call->job.outcome == FENCING_RECORDED)
+				target_set_error(target, NULL);
+			target_set(target, Anum_targets_diverged, BoolGetDatum(false));
+			break;
 	}
 	return target_write(call);
+}
+
+/*
+ * Compares what was read back with what was handed out with this token (to an
+ * observer without: what is applied), and with what is applied.
+ */
+static Observation
+observe(TargetCall *call)
+{
+	FencingTarget *target = &call->target;
+	bool		handed_out = target_get_bigint(target, Anum_targets_attempt_token) == call->job.token;
+	int64		attempted = target_get_bigint(target, Anum_targets_attempted);
+	Observation seen = {.found = call->version};
+
+	/* a fencing_apply() may have passed what was handed out */
+	seen.expected = Max(handed_out ? attempted : target->applied, target->applied);
+	/* what an earlier holder was to write has been written, after all */
+	if (seen.found > seen.expected && seen.found <= attempted &&
+		has_digest(call, seen.found, call->digest))
+		seen.expected = seen.found;
+
+	/* nobody is to write a version that is not desired any more */
+	seen.desired = seen.expected <= target->applied ||
+		!fencing_is_undesired(target, seen.expected);
+	seen.repairing = handed_out && target->diverged;
+
+	/* an empty target has what a deletion asks for */
+	if (seen.found == 0)
+	{
+		if (seen.expected == 0 || has_digest(call, seen.expected, call->digest))
+			seen.found = seen.expected;
+		else if (target->applied > 0 && has_digest(call, target->applied, call->digest))
+			seen.found = target->applied;
+	}
+
+	if (seen.found > seen.expected)
+		seen.read_back = READ_AHEAD;
+	else if (seen.found < target->applied ||
+			 (seen.found > 0 && !has_digest(call, seen.found, call->digest)))
+		seen.read_back = READ_LOST;
+	else
+		seen.read_back = seen.found == seen.expected ? READ_EXPECTED : READ_BEHIND;
+	return seen;
+}
+
+/* The table in README; the first line that fits. */
+static FencingOutcome
+judge_observation(const Observation *seen)
+{
+	static const struct
+	{
+		ReadBack	read_back;
+		bool		only_repairing;
+		bool		only_desired;
+		FencingOutcome outcome;
+	}			answers[] = {
+		{READ_AHEAD, false, false, FENCING_AHEAD},
+		{READ_LOST, true, true, FENCING_WRITE},
+		{READ_LOST, false, false, FENCING_DIVERGED},
+		{READ_BEHIND, false, true, FENCING_WRITE},
+		{READ_BEHIND, false, false, FENCING_RECORDED},
+		{READ_EXPECTED, false, false, FENCING_RECORDED}
+	};
+	size_t		i = 0;
+
+	while (answers[i].read_back != seen->read_back ||
+		   (answers[i].only_repairing && !seen->repairing) ||
+		   (answers[i].only_desired && !seen->desired))
+		i++;
+	return answers[i].outcome;
+}
+
+/* What was handed out before is not the repair: begin hands it out anew. */
+static void
+ask_for_repair(TargetCall *call, int64 expected)
+{
+	FencingTarget *target = &call->target;
+
+	target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
+	if (!target->diverged)
+		target_set(target, Anum_targets_repair,
+				   Int64GetDatum(target_get_bigint(target, Anum_targets_repair) + 1));
+	target_set(target, Anum_targets_diverged, BoolGetDatum(true));
+	target_set_error(target, observed_text(call, "diverged", expected));
 }
 
 /* Whether the version has this digest; if it is not the applied one, by its revision. */
