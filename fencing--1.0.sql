@@ -323,6 +323,7 @@ CREATE TABLE fencing.targets (
 	observed bigint,
 	observed_at timestamptz,
 	rejected bigint NOT NULL,
+	rejections bigint[] NOT NULL,
 	rejected_reason text,
 	rejected_at timestamptz,
 	last_error text,
@@ -352,7 +353,8 @@ COMMENT ON COLUMN fencing.targets.repair IS 'how often the target was found dive
 COMMENT ON COLUMN fencing.targets.diverged IS 'whether the target was read back with something else than it should have';
 COMMENT ON COLUMN fencing.targets.observed IS 'version that was read back last; NULL: none';
 COMMENT ON COLUMN fencing.targets.observed_at IS 'when that was';
-COMMENT ON COLUMN fencing.targets.rejected IS 'highest version that was given up for this target; 0 if none';
+COMMENT ON COLUMN fencing.targets.rejected IS 'version whose rejection is shown, the desired one''s if that was rejected; 0 if none';
+COMMENT ON COLUMN fencing.targets.rejections IS 'all versions above the applied one that were rejected since the target was desired, ascending; when there are 1000, lower ones count as rejected too';
 COMMENT ON COLUMN fencing.targets.rejected_reason IS 'why';
 COMMENT ON COLUMN fencing.targets.rejected_at IS 'when that was';
 COMMENT ON COLUMN fencing.targets.last_error IS 'what the last observation found wrong; NULL when nothing, or a version has been applied since';

@@ -67,6 +67,28 @@ SELECT apply('forget/d', 'rejecting', 2), apply('forget/d', 'rejecting', 2, true
 SELECT fencing_target_desire('forget/d', 'rejecting'), apply('forget/d', 'rejecting', 2);
 SELECT fencing_apply_reject('forget/d', 'rejecting', 3, 'too big'), apply('forget/d', 'rejecting', 3), apply('forget/d', 'rejecting', 4);
 
+-- a second rejection does not take back the first, nor does one that comes late; a desire takes back all
+SELECT fencing_target_desire('forget/d', 'twice');
+SELECT fencing_apply_reject('forget/d', 'twice', 2, 'too big'), fencing_apply_reject('forget/d', 'twice', 4, 'too big'), fencing_apply_reject('forget/d', 'twice', 3, 'late');
+SELECT apply('forget/d', 'twice', 2), apply('forget/d', 'twice', 3), apply('forget/d', 'twice', 4), apply('forget/d', 'twice', 1);
+SELECT rejected, rejections, rejected_reason FROM fencing.targets WHERE target_id = 'twice';
+SELECT outcome FROM fencing_apply_begin('forget/d', 'twice', md5('A')::uuid);
+SELECT fencing_target_desire('forget/d', 'twice'), apply('forget/d', 'twice', 2), apply('forget/d', 'twice', 4);
+-- what is below the applied version does not stay
+SELECT fencing_target_desire('forget/far', 't', 100), fencing_apply_reject('forget/far', 't', 5, 'bad'), fencing_apply_reject('forget/far', 't', 3, 'bad'),
+	apply('forget/far', 't', 4, true), fencing_apply_reject('forget/far', 't', 9, 'bad');
+SELECT rejections FROM fencing.targets WHERE document_id = 'forget/far';
+SELECT apply('forget/far', 't', 5, true), apply('forget/far', 't', 9, true), apply('forget/far', 't', 6, true);
+-- of very many the lowest are not told apart: all below count as rejected
+SELECT fencing_target_desire('forget/far', 'many', 5000);
+SELECT count(fencing_apply_reject('forget/far', 'many', v * 2, 'bad')) FROM generate_series(1, 1000) v;
+SELECT cardinality(rejections), rejections[1] AS lowest FROM fencing.targets WHERE target_id = 'many';
+SELECT apply('forget/far', 'many', 1, true), apply('forget/far', 'many', 3, true);
+SELECT fencing_target_desire('forget/far', 'many', 5000);
+SELECT count(fencing_apply_reject('forget/far', 'many', v * 2, 'bad')) FROM generate_series(1, 1001) v;
+SELECT cardinality(rejections), rejections[1] AS lowest, rejections[1000] AS highest FROM fencing.targets WHERE target_id = 'many';
+SELECT apply('forget/far', 'many', 2, true), apply('forget/far', 'many', 3, true), apply('forget/far', 'many', 4, true), apply('forget/far', 'many', 5, true);
+
 --
 -- A document that is published elsewhere: only its own desire counts
 --

@@ -107,7 +107,7 @@ choose_version(TargetCall *call, Snapshot snapshot)
 	target_look(call, snapshot);
 	desired = target->desired != 0 ? target->desired :
 		fencing_latest_version(target->document_id, snapshot);
-	if (desired > target->applied && desired != target->rejected)
+	if (desired > target->applied && !fencing_is_undesired(target, desired))
 		call->version = desired;
 	else if (target->diverged && target->applied > 0)
 		call->version = target->applied;

@@ -21,6 +21,7 @@
 #include "nodes/lockoptions.h"
 #include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
+#include "utils/array.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -269,15 +270,16 @@ typedef enum FencingTable
 #define Anum_targets_observed		16
 #define Anum_targets_observed_at	17
 #define Anum_targets_rejected		18
-#define Anum_targets_rejected_reason 19
-#define Anum_targets_rejected_at	20
-#define Anum_targets_last_error		21
-#define Anum_targets_last_error_at	22
-#define Anum_targets_retired		23
-#define Anum_targets_retired_by		24
-#define Anum_targets_retired_reason 25
-#define Anum_targets_retired_at		26
-#define Natts_targets				26
+#define Anum_targets_rejections		19
+#define Anum_targets_rejected_reason 20
+#define Anum_targets_rejected_at	21
+#define Anum_targets_last_error		22
+#define Anum_targets_last_error_at	23
+#define Anum_targets_retired		24
+#define Anum_targets_retired_by		25
+#define Anum_targets_retired_reason 26
+#define Anum_targets_retired_at		27
+#define Natts_targets				27
 
 #define Anum_grants_role			1
 #define Anum_grants_access			2
@@ -413,7 +415,8 @@ typedef struct FencingTarget
 	int64		desired;		/* 0: the latest */
 	int64		applied;
 	bytea	   *applied_digest; /* NULL: nothing is applied */
-	int64		rejected;
+	int64		rejected;		/* whose rejection is shown */
+	ArrayType  *rejections;		/* ascending; all above applied, and maybe others */
 	bool		diverged;
 	bool		retired;
 } FencingTarget;

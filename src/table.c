@@ -224,6 +224,7 @@ static const Column targets_columns[Natts_targets] = {
 	NULLABLE("observed", INT8OID),
 	NULLABLE("observed_at", TIMESTAMPTZOID),
 	COLUMN("rejected", INT8OID),
+	COLUMN("rejections", INT8ARRAYOID),
 	TEXT("rejected_reason", false),
 	NULLABLE("rejected_at", TIMESTAMPTZOID),
 	TEXT("last_error", false),

@@ -20,6 +20,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "target.h"
 #include "utils/builtins.h"
@@ -29,6 +30,9 @@
 /* every number up to it is exact in JavaScript, too */
 #define MAX_VERSION		((INT64CONST(1) << 53) - 1)
 
+/* rejected versions that are told apart; each rejection rewrites them */
+#define MAX_REJECTIONS	1000
+
 static void refuse_in_apply(const TargetCall *call, const char *function);
 static void desire_new(TargetCall *call);
 static bool is_desired(TargetCall *call);
@@ -37,8 +41,13 @@ static void check_desired(TargetCall *call);
 static int64 require_published(TargetCall *call);
 static bool retire_locked(void *arg);
 static void refuse_live(TargetCall *call);
+static bool is_rejected(const FencingTarget *target, int64 version);
+static const int64 *rejected_versions(const FencingTarget *target, int *count);
+static bool has_rejections(const FencingTarget *target);
 static bool needs_no_mark(TargetCall *call);
+static bool shows_another(TargetCall *call);
 static bool reject_locked(void *arg);
+static void add_rejection(FencingTarget *target, int64 version);
 
 PG_FUNCTION_INFO_V1(fencing_target_desire);
 PG_FUNCTION_INFO_V1(fencing_target_forget);
@@ -97,6 +106,7 @@ fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
 	if (!target->nulls[Anum_targets_applied_digest - 1])
 		target->applied_digest = DatumGetByteaP(target->values[Anum_targets_applied_digest - 1]);
 	target->rejected = DatumGetInt64(target->values[Anum_targets_rejected - 1]);
+	target->rejections = DatumGetArrayTypeP(target->values[Anum_targets_rejections - 1]);
 	target->diverged = DatumGetBool(target->values[Anum_targets_diverged - 1]);
 	target->retired = DatumGetBool(target->values[Anum_targets_retired - 1]);
 }
@@ -145,7 +155,32 @@ fencing_never_desired(const FencingTarget *target)
 bool
 fencing_is_undesired(const FencingTarget *target, int64 version)
 {
-	return (target->desired != 0 && version > target->desired) || version == target->rejected;
+	return (target->desired != 0 && version > target->desired) || is_rejected(target, version);
+}
+
+static bool
+is_rejected(const FencingTarget *target, int64 version)
+{
+	int			count;
+	const int64 *rejected = rejected_versions(target, &count);
+
+	/* which of the lowest were rejected is not known any more: better not */
+	if (count == MAX_REJECTIONS && version < rejected[0])
+		return true;
+	for (int i = 0; i < count; i++)
+	{
+		if (rejected[i] == version)
+			return true;
+	}
+	return false;
+}
+
+/* They are not null, and of a type that is aligned as the array's data are. */
+static const int64 *
+rejected_versions(const FencingTarget *target, int *count)
+{
+	*count = ArrayGetNItems(ARR_NDIM(target->rejections), ARR_DIMS(target->rejections));
+	return (const int64 *) ARR_DATA_PTR(target->rejections);
 }
 
 /* Another version is the applied one now; write the row then. */
@@ -305,6 +340,7 @@ desire_new(TargetCall *call)
 	target_set(target, Anum_targets_repair, Int64GetDatum(0));
 	target_set(target, Anum_targets_diverged, BoolGetDatum(false));
 	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_rejections, PointerGetDatum(construct_empty_array(INT8OID)));
 	target_set(target, Anum_targets_retired, BoolGetDatum(false));
 	fencing_insert(call->targets, target->values, target->nulls);
 	fencing_unlock_absent(call->targets, 2, key);
@@ -318,7 +354,17 @@ is_desired(TargetCall *call)
 {
 	check_desired(call);
 	return call->version == call->target.desired && !call->target.retired &&
-		call->target.rejected <= call->target.applied;
+		!has_rejections(&call->target);
+}
+
+/* Those that count: above the applied version. */
+static bool
+has_rejections(const FencingTarget *target)
+{
+	int			count;
+	const int64 *rejected = rejected_versions(target, &count);
+
+	return count > 0 && rejected[count - 1] > target->applied;
 }
 
 static bool
@@ -334,6 +380,7 @@ desire_locked(void *arg)
 	else
 		target->nulls[Anum_targets_desired - 1] = true;
 	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_rejections, PointerGetDatum(construct_empty_array(INT8OID)));
 	target_set(target, Anum_targets_retired, BoolGetDatum(false));
 	return target_write(call);
 }
@@ -452,10 +499,7 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
-/*
- * Whether nothing is to be written: the version is too old to be rejected, or the
- * desired one is rejected already, and one that comes late does not take that back.
- */
+/* Whether nothing is to be written: the version is too old, or rejected already. */
 static bool
 needs_no_mark(TargetCall *call)
 {
@@ -465,15 +509,23 @@ needs_no_mark(TargetCall *call)
 		call->outcome = FENCING_STALE;
 	else
 	{
-		int64		latest = require_published(call);
-		int64		desired = target->desired != 0 ? target->desired : latest;
-
+		(void) require_published(call);
 		call->outcome = FENCING_RECORDED;
-		if (desired == 0 || target->rejected != desired || call->version == desired)
+		if (!is_rejected(target, call->version) || !shows_another(call))
 			return false;
 	}
 	fencing_require_visible(call->targets, target->tuple);
 	return true;
+}
+
+/* The rejection of the desired version is shown, not one that comes late. */
+static bool
+shows_another(TargetCall *call)
+{
+	FencingTarget *target = &call->target;
+	int64		desired = target->desired != 0 ? target->desired : require_published(call);
+
+	return desired != 0 && target->rejected == desired && call->version != desired;
 }
 
 static bool
@@ -484,10 +536,44 @@ reject_locked(void *arg)
 
 	if (needs_no_mark(call))
 		return false;
-	target_set(target, Anum_targets_rejected, Int64GetDatum(call->version));
-	target_set(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
-	target_set(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	add_rejection(target, call->version);
+	if (!shows_another(call))
+	{
+		target_set(target, Anum_targets_rejected, Int64GetDatum(call->version));
+		target_set(target, Anum_targets_rejected_reason, PointerGetDatum(call->reason));
+		target_set(target, Anum_targets_rejected_at, TimestampTzGetDatum(GetCurrentTimestamp()));
+	}
 	return target_write(call);
+}
+
+/*
+ * In its place among those above the applied version.  Of too many the lowest
+ * goes: then all below the others count as rejected.
+ */
+static void
+add_rejection(FencingTarget *target, int64 version)
+{
+	int			count;
+	const int64 *old = rejected_versions(target, &count);
+	Datum	   *rejected = (Datum *) palloc((count + 1) * sizeof(Datum));
+	int			kept = 0;
+	int			i = 0;
+
+	if (is_rejected(target, version))
+		return;
+	for (; i < count && old[i] < version; i++)
+	{
+		if (old[i] > target->applied)
+			rejected[kept++] = Int64GetDatum(old[i]);
+	}
+	rejected[kept++] = Int64GetDatum(version);
+	for (; i < count; i++)
+		rejected[kept++] = Int64GetDatum(old[i]);
+	if (kept > MAX_REJECTIONS)
+		memmove(rejected, rejected + 1, --kept * sizeof(Datum));
+	target_set(target, Anum_targets_rejections,
+			   PointerGetDatum(construct_array(rejected, kept, INT8OID, sizeof(int64),
+											   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
 int64
