@@ -48,10 +48,11 @@ WITH gate AS MATERIALIZED (SELECT outcome FROM fencing_commit('alone/job', :toke
 EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'explain');
 COPY (SELECT outcome FROM fencing_commit('alone/job', (SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'copy')) TO STDOUT;
 DECLARE held CURSOR WITH HOLD FOR SELECT outcome FROM fencing_commit('alone/job', (SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'held');
--- psql makes it a cursor, in a block.
-\set FETCH_COUNT 10
-SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'fetch count');
-\unset FETCH_COUNT
+-- A cursor in a block, as psql before 17 makes of it with FETCH_COUNT.
+BEGIN;
+DECLARE fetched CURSOR FOR SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'fetched');
+FETCH ALL FROM fetched;
+COMMIT;
 -- The other gates.
 CREATE FUNCTION may(tenant_id text, operation text, request jsonb, auth jsonb) RETURNS boolean LANGUAGE sql AS 'SELECT auth IS NOT NULL';
 SELECT fencing_define_operation('alone/pay', 'regress_fencing_alone.may(text, text, jsonb, jsonb)');

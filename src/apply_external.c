@@ -79,6 +79,8 @@ fencing_apply_begin(PG_FUNCTION_ARGS)
 	call.job.wrote = call.wrote;
 	fencing_end_job(&call.job);
 	target_end(&call);
+	if (call.outcome == FENCING_DONE)
+		fencing_wait_for_standbys();
 	return answer;
 }
 

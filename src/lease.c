@@ -186,6 +186,8 @@ fencing_release(PG_FUNCTION_ARGS)
 	fencing_begin_job(&job, "fencing_release()");
 	store_until_decided(look_release, &job);
 	fencing_end_job(&job);
+	if (job.outcome == FENCING_RELEASED && !job.wrote)
+		fencing_wait_for_standbys();
 
 	return fencing_answer(fcinfo, job.outcome, NULL, NULL);
 }

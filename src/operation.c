@@ -134,6 +134,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	Relation	schemas;
 	Snapshot	snapshot;
 	HeapTuple	row;
+	bool		is_done;
 	Datum		values[Natts_request_schemas];
 	bool		nulls[Natts_request_schemas] = {false};
 
@@ -151,7 +152,8 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
 	snapshot = fencing_fresh_snapshot();
 	row = fencing_find(schemas, 2, values, snapshot);
-	if (row == NULL)
+	is_done = row != NULL;
+	if (!is_done)
 	{
 		CacheInvalidateRelcache(schemas);
 		fencing_insert(schemas, values, nulls);
@@ -170,8 +172,10 @@ fencing_define_request(PG_FUNCTION_ARGS)
 					 errhint("Define another version.")));
 	}
 	UnregisterSnapshot(snapshot);
-	table_close(schemas, NoLock);
+	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
 	ForceSyncCommit();
+	if (is_done)
+		fencing_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -190,6 +194,7 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	Relation	schemas;
 	Snapshot	snapshot;
 	HeapTuple	row;
+	bool		is_done;
 	Datum		values[Natts_request_schemas];
 	bool		nulls[Natts_request_schemas];
 
@@ -201,7 +206,8 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 	if (row == NULL)
 		fencing_unknown_version(name, hash_version);
 	fencing_read_row(schemas, row, values, nulls);
-	if (!FullTransactionIdIsValid(DatumGetFullTransactionId(values[Anum_request_schemas_retired_by - 1])))
+	is_done = FullTransactionIdIsValid(DatumGetFullTransactionId(values[Anum_request_schemas_retired_by - 1]));
+	if (!is_done)
 	{
 		fencing_require_visible(schemas, row);
 		values[Anum_request_schemas_retired_by - 1] =
@@ -210,8 +216,10 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 		fencing_update(schemas, row, values, nulls);
 	}
 	UnregisterSnapshot(snapshot);
-	table_close(schemas, NoLock);
+	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
 	ForceSyncCommit();
+	if (is_done)
+		fencing_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 

@@ -242,6 +242,8 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
+	else
+		fencing_wait_for_standbys();
 	ForceSyncCommit();
 	PG_RETURN_VOID();
 }

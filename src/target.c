@@ -304,6 +304,8 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	if (call.target.found && !is_desired(&call))
 		target_with_row(&call, desire_locked);
 	target_end(&call);
+	if (!call.wrote)
+		fencing_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -433,6 +435,8 @@ fencing_target_forget(PG_FUNCTION_ARGS)
 	call.job.wrote = call.wrote;
 	fencing_end_job(&call.job);
 	target_end(&call);
+	if (!call.wrote)
+		fencing_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -496,6 +500,8 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	if (!needs_no_mark(&call))
 		target_with_row(&call, reject_locked);
 	target_end(&call);
+	if (call.outcome == FENCING_RECORDED && !call.wrote)
+		fencing_wait_for_standbys();
 	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
 }
 

@@ -1,7 +1,8 @@
 # Synchronous replication.  A commit whose wait for the standby was cut short, by
-# a crash or by its user, is there to be read and may be nowhere else.  Whoever is
-# told "replayed", "conflict" or "current" by reading it is told so only when it
-# is on the standby: then a failover does not take it back.
+# a crash or by its user, is there to be read and may be nowhere else.  Who is
+# told by reading it that something is done, "replayed", "conflict", "current",
+# "done" or nothing at all, is told so only when it is on the standby: then a
+# failover does not take it back.
 
 use strict;
 use warnings;
@@ -14,8 +15,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my ($owner_a, $owner_b) = map { owner($_) } 10 .. 11;
-my $node1 = new_node('node1', "wal_retrieve_retry_interval = 100ms\n", allows_streaming => 1);
-my $node2 = standby_of($node1, 'node2', "wal_retrieve_retry_interval = 100ms\n");
+my $node1 = new_node('node1', "wal_retrieve_retry_interval = 100ms\nmax_connections = 40\n", allows_streaming => 1);
+my $node2 = standby_of($node1, 'node2', "wal_retrieve_retry_interval = 100ms\nmax_connections = 40\n");
 
 sub commit
 {
@@ -44,6 +45,10 @@ is_answers($node1, 'postgres', 'before',
 	[ 'acquired', "SELECT outcome, token FROM fencing_acquire('job', $owner_a, '1 hour')", 'acquired|1' ],
 	[ 'a relay', "SELECT outcome, token FROM fencing_acquire('consumer', $owner_a, '1 hour')", 'acquired|1' ],
 	[ 'subscribed', q{SELECT fencing_outbox_subscribe('consumer', true)}, '' ],
+	[ 'a lease', "SELECT outcome, token FROM fencing_acquire('released', $owner_a, '1 hour')", 'acquired|1' ],
+	[ 'targets', q{SELECT count(fencing_target_desire('elsewhere', t, 5)) FROM unnest('{sold,rejecting,written}'::text[]) t}, '3' ],
+	[ 'rejected', q{SELECT fencing_apply_reject('elsewhere', 'rejecting', 5, 'bad')}, 'recorded' ],
+	[ 'another operation', q{SELECT fencing_define_operation('p', 'may(text, text, jsonb, jsonb)'), fencing_define_request('p', 1, '{"type": "object"}')}, '|' ],
 	[ 'an event', q{SELECT fencing_outbox_emit('a', 'b', 'c', '1') IS NOT NULL}, 't' ]);
 catch_up($node1, $node2);
 $node1->append_conf('postgresql.conf', "synchronous_standby_names = 'node2'\n");
@@ -58,12 +63,22 @@ is_answers($node1, 'postgres', 'with the standby',
 # The standby stops.  The waits of these are cut short by a crash.
 #
 $node2->stop;
+my $retire = q{SELECT fencing_retire_request('p', 1)};
+is(answer($node1, "SET synchronous_commit = local; $retire"), '', 'who asks for no standby has no wait to be cut short');
 my @calls = (
 	[ 'commit', commit('a', 1), 'replayed|{"n": 1}' ],
 	[ 'once', $once, 'replayed' ],
 	[ 'publish', $publish, 'replayed' ],
 	[ 'advance', $advance, 'current' ],
-	[ 'ack', $ack, 'replayed' ]);
+	[ 'ack', $ack, 'replayed' ],
+	[ 'release', "SELECT fencing_release('released', $owner_a, 1)", 'released' ],
+	[ 'desire', q{SELECT fencing_target_desire('elsewhere', 'new', 7)}, '' ],
+	[ 'forget', q{SELECT fencing_target_forget('elsewhere', 'sold', 'sold')}, '' ],
+	[ 'reject', q{SELECT fencing_apply_reject('elsewhere', 'rejecting', 3, 'bad')}, 'recorded' ],
+	[ 'subscribe', q{SELECT fencing_outbox_subscribe('new', true)}, '' ],
+	[ 'define', q{SELECT fencing_define_request('p', 2, '{"type": "object"}')}, '' ],
+	[ 'begin', q{SELECT outcome FROM fencing_apply('elsewhere', 'written', 5, fencing_digest('1'), '1', 'SELECT 1')}, 'done',
+		"SELECT outcome FROM fencing_apply_begin('elsewhere', 'written', $owner_a)" ]);
 my @writers;
 
 foreach (@calls)
@@ -79,8 +94,9 @@ $_->close foreach @writers;
 $node1->start;
 is(answer($node1, q{SELECT count(*) FROM fencing_receipt('job', 1, 'a')}), '1', 'the receipt is there');
 
-# They are tried again.
-push @calls, [ 'commit with another payload', commit('a', 2), 'conflict|' ];
+# They are tried again; of the last one it is another call that reads it.
+$_->[1] = $_->[3] // $_->[1] foreach @calls;
+push @calls, [ 'commit with another payload', commit('a', 2), 'conflict|' ], [ 'retire', $retire, '' ];
 my @retries = map { open_session($node1) } @calls;
 foreach my $i (0 .. $#calls)
 {
@@ -136,7 +152,7 @@ catch_up($node1, $node2);
 # What was told survives the failover.
 $node1->stop('immediate');
 $node2->promote;
-is_answers($node2, 'postgres', 'after the failover', map { [ @$_ ] } grep { $_->[0] ne 'ack' } @calls);
+is_answers($node2, 'postgres', 'after the failover', map { [ @{$_}[0 .. 2] ] } grep { $_->[0] ne 'ack' } @calls);
 is(answer($node2, commit('late', 1)), 'replayed|{"n": 1}', 'after the failover: the one that was cancelled');
 
 # The time that the lease was promised for still counts against others, with
