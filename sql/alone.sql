@@ -47,6 +47,14 @@ WITH gate AS MATERIALIZED (SELECT outcome FROM fencing_commit('alone/job', :toke
 -- Commands that run a query of theirs, which writes nothing else.
 EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'explain');
 COPY (SELECT outcome FROM fencing_commit('alone/job', (SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'copy')) TO STDOUT;
+EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT fencing_commit('alone/job', :token, '{}', step => 'explain');
+PREPARE prepared AS SELECT fencing_commit('alone/job', $1, '{}', step => 'explain');
+EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) EXECUTE prepared(:token);
+EXECUTE prepared(:token);
+DEALLOCATE prepared;
+COPY (SELECT fencing_commit('alone/job', (SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'copy')) TO STDOUT;
+COPY (SELECT (public.fencing_commit('alone/job', token, '{}', step => 'copy')).outcome FROM fencing.fences WHERE job_key = 'alone/job') TO STDOUT;
+EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT * FROM by_view;
 DECLARE held CURSOR WITH HOLD FOR SELECT outcome FROM fencing_commit('alone/job', (SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'held');
 -- A cursor in a block, as psql before 17 makes of it with FETCH_COUNT.
 BEGIN;
@@ -137,7 +145,14 @@ EXECUTE write(:token);
 CREATE TABLE made AS SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'create table as');
 SELECT outcome FROM made;
 EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off)
-INSERT INTO business SELECT 'explain ' || outcome FROM fencing_commit('alone/job', :token, '{}', step => 'explain insert');
+INSERT INTO business SELECT 'explain ' || outcome FROM fencing_commit('alone/job', :token, '{}', step => 'explain insert') \g /dev/null
+EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off)
+CREATE TABLE explained AS SELECT outcome FROM fencing_commit('alone/job', :token, '{}', step => 'explain create table as') \g /dev/null
+COPY (INSERT INTO business SELECT 'copy ' || outcome FROM fencing_commit('alone/job',
+	(SELECT token FROM fencing.fences WHERE job_key = 'alone/job'), '{}', step => 'copy insert') RETURNING line) TO STDOUT;
+COPY (WITH write AS (INSERT INTO business SELECT 'copy with ' || (fencing_commit('alone/job', token, '{}', step => 'copy with')).outcome
+	FROM fencing.fences WHERE job_key = 'alone/job' RETURNING line) SELECT line FROM write) TO STDOUT;
+COPY (SELECT line FROM business WHERE line LIKE 'copy%' ORDER BY line) TO STDOUT;
 
 --
 -- Not refused: inside a function, procedure, trigger or DO, which can write

@@ -16,13 +16,16 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/prepare.h"
 #include "gate.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
-#include "nodes/parsenodes.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "tcop/pquery.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/portal.h"
 #include "utils/syscache.h"
 
@@ -32,13 +35,27 @@ typedef struct GateAttempt
 	Gate	   *gate;
 } GateAttempt;
 
+/* How the client's own command calls a function. */
+typedef enum Caller
+{
+	CALLER_OTHER,				/* it does not, but maybe a function that it calls */
+	CALLER_READS,				/* in a query that writes nothing */
+	CALLER_WRITES
+} Caller;
+
 static bool attempt(void *arg);
 static void read_statement(Gate *gate, FunctionCallInfo fcinfo);
 static void report(Gate *gate, const ErrorData *error, Datum *values, bool *nulls);
 static void require_accepted(const Gate *gate);
 static bool is_called_alone(FunctionCallInfo fcinfo);
-static const PlannedStmt *calling_plan(FunctionCallInfo fcinfo);
+static Caller caller(FunctionCallInfo fcinfo);
+static Caller plan_caller(const PlannedStmt *plan);
 static const PlannedStmt *plan_in_portal(FunctionCallInfo fcinfo);
+static Caller utility_caller(Node *command, FunctionCallInfo fcinfo);
+static const Query *explained_query(const ExplainStmt *explain);
+static bool query_calls(Node *node, void *function);
+static bool raw_query_calls(Node *node, void *function);
+static bool has_modifying_cte(const SelectStmt *query);
 static ErrorData *attempt_reporting(GateAttempt *call);
 static bool must_propagate(const ErrorData *error);
 static Datum error_to_jsonb(const ErrorData *error);
@@ -185,54 +202,57 @@ require_accepted(const Gate *gate)
 static bool
 is_called_alone(FunctionCallInfo fcinfo)
 {
-	const PlannedStmt *plan;
-
 	/* the statement of another gate is a write beside it */
 	if (gate_in_statement() || IsTransactionBlock())
 		return false;
-	plan = calling_plan(fcinfo);
-	return plan != NULL && plan->commandType == CMD_SELECT && !plan->hasModifyingCTE;
+	return caller(fcinfo) == CALLER_READS;
 }
 
 /* Does the client's own command call the function, not another function? */
 bool
 gate_called_by_client(FunctionCallInfo fcinfo)
 {
-	return calling_plan(fcinfo) != NULL;
+	return caller(fcinfo) != CALLER_OTHER;
 }
 
-/*
- * The plan of the client's command, if that itself calls the function; else NULL.
- * It has the function among the objects that it depends on.  EXPLAIN ANALYZE and
- * COPY TO run a query of theirs, which is known where it is a FROM that calls.
- */
-static const PlannedStmt *
-calling_plan(FunctionCallInfo fcinfo)
+/* The plan has the function among the objects that it depends on. */
+static Caller
+caller(FunctionCallInfo fcinfo)
 {
+	Oid			function = fcinfo->flinfo->fn_oid;
 	const PlannedStmt *plan;
 	uint32		hash;
 	ListCell   *lc;
 
 	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
-		return NULL;
+		return CALLER_OTHER;
 
 	plan = linitial_node(PlannedStmt, ActivePortal->stmts);
 	if (plan->commandType == CMD_UTILITY)
-		return IsA(plan->utilityStmt, ExplainStmt) || IsA(plan->utilityStmt, CopyStmt) ?
-			plan_in_portal(fcinfo) : NULL;
+		return utility_caller(plan->utilityStmt, fcinfo);
 
-	hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
 	foreach(lc, plan->invalItems)
 	{
 		PlanInvalItem *item = (PlanInvalItem *) lfirst(lc);
 
 		if (item->cacheId == PROCOID && item->hashValue == hash)
-			return plan;
+			return plan_caller(plan);
 	}
-	return NULL;
+	return CALLER_OTHER;
 }
 
-/* The plan whose FROM calls the function, if its text is the client's. */
+static Caller
+plan_caller(const PlannedStmt *plan)
+{
+	return plan->commandType == CMD_SELECT && !plan->hasModifyingCTE ?
+		CALLER_READS : CALLER_WRITES;
+}
+
+/*
+ * The plan whose FROM calls the function, if its text is the client's: so also
+ * through a view.
+ */
 static const PlannedStmt *
 plan_in_portal(FunctionCallInfo fcinfo)
 {
@@ -243,6 +263,103 @@ plan_in_portal(FunctionCallInfo fcinfo)
 	/* it is not copied on the way, so that the address will do */
 	return estate != NULL && estate->es_sourceText == ActivePortal->sourceText ?
 		estate->es_plannedstmt : NULL;
+}
+
+/* Commands that run a query of theirs, without a portal: EXPLAIN and COPY TO. */
+static Caller
+utility_caller(Node *command, FunctionCallInfo fcinfo)
+{
+	Oid			function = fcinfo->flinfo->fn_oid;
+	const PlannedStmt *plan;
+
+	if (IsA(command, ExplainStmt))
+	{
+		const Query *query = explained_query((ExplainStmt *) command);
+
+		if (query == NULL)
+			return CALLER_OTHER;
+		if (query_calls((Node *) query, &function))
+			return query->commandType == CMD_SELECT && !query->hasModifyingCTE ?
+				CALLER_READS : CALLER_WRITES;
+	}
+	else if (IsA(command, CopyStmt))
+	{
+		Node	   *query = ((CopyStmt *) command)->query;
+
+		if (raw_query_calls(query, &function))
+			return IsA(query, SelectStmt) && !has_modifying_cte((SelectStmt *) query) ?
+				CALLER_READS : CALLER_WRITES;
+	}
+	else
+		return CALLER_OTHER;
+	plan = plan_in_portal(fcinfo);
+	return plan != NULL ? plan_caller(plan) : CALLER_OTHER;
+}
+
+/* Of EXPLAIN EXECUTE the prepared one; NULL: it is another command. */
+static const Query *
+explained_query(const ExplainStmt *explain)
+{
+	Query	   *query = castNode(Query, explain->query);
+	List	   *prepared;
+
+	if (query->commandType != CMD_UTILITY)
+		return query;
+	if (!IsA(query->utilityStmt, ExecuteStmt))
+		return NULL;
+	prepared = FetchPreparedStatement(((ExecuteStmt *) query->utilityStmt)->name,
+									  true)->plansource->query_list;
+	return list_length(prepared) == 1 ? linitial_node(Query, prepared) : NULL;
+}
+
+static bool
+query_calls(Node *node, void *function)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == *(Oid *) function)
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, query_calls, function, 0);
+	return expression_tree_walker(node, query_calls, function);
+}
+
+/*
+ * COPY has what the parser made: there only the name of a function is known.
+ * Its WITH has been analyzed in place.
+ */
+static bool
+raw_query_calls(Node *node, void *function)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return query_calls(node, function);
+	if (IsA(node, FuncCall))
+	{
+		const char *name = get_func_name(*(Oid *) function);
+
+		if (name != NULL && strcmp(strVal(llast(((FuncCall *) node)->funcname)), name) == 0)
+			return true;
+	}
+	return raw_expression_tree_walker(node, raw_query_calls, function);
+}
+
+static bool
+has_modifying_cte(const SelectStmt *query)
+{
+	ListCell   *lc;
+
+	if (query->withClause == NULL)
+		return false;
+	foreach(lc, query->withClause->ctes)
+	{
+		Node	   *cte = lfirst_node(CommonTableExpr, lc)->ctequery;
+
+		if (IsA(cte, Query) ? ((Query *) cte)->commandType != CMD_SELECT : !IsA(cte, SelectStmt))
+			return true;
+	}
+	return false;
 }
 
 /*
