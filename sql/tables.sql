@@ -126,6 +126,7 @@ RESET client_min_messages;
 -- constraints, foreign keys
 SELECT * FROM tables_try_all('ALTER TABLE %t ADD CONSTRAINT foreign_check CHECK (true) NOT VALID');
 SELECT tables_try('documents', 'CREATE TABLE tables_reference (id text REFERENCES %t)', call) FROM tables_call WHERE name = 'documents';
+SELECT tables_try('fences', 'ALTER TABLE %t ADD CONSTRAINT foreign_unique UNIQUE (job_key, token) DEFERRABLE', call) FROM tables_call WHERE name = 'fences';
 -- inheritance, in both directions; a partition
 SELECT substr(answer, 1, 5), count(*) FROM tables_try_all('CREATE TABLE tables_child () INHERITS (%t)') GROUP BY 1;
 SELECT tables_try('fences', 'CREATE TABLE tables_child () INHERITS (%t)', call) FROM tables_call WHERE name = 'fences';

@@ -43,6 +43,11 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
+/* The client hears "denied" and no more; why is for the log. */
+#define LOG_DENIAL(...) \
+	ereport(LOG_SERVER_ONLY, \
+			(errmsg(__VA_ARGS__), errhidestmt(true), errhidecontext(true)))
+
 typedef struct AuthorizeCall
 {
 	Oid			function;
@@ -51,7 +56,7 @@ typedef struct AuthorizeCall
 	Jsonb	   *request;
 	Jsonb	   *auth;
 	bool		allowed;
-	const char *remark;			/* for the log; NULL: none */
+	const char *remark;			/* for the log, a format; NULL: none */
 } AuthorizeCall;
 
 static const Oid argtypes[] = {TEXTOID, TEXTOID, JSONBOID, JSONBOID};
@@ -62,8 +67,7 @@ static bool path_is_pinned(HeapTuple function);
 static bool ask(void *arg);
 static bool call_function(AuthorizeCall *call);
 static void refuse_temporary(QueryDesc *query, int eflags);
-static void log_denial(const text *operation, const char *reason);
-static const char *error_reason(const ErrorData *error);
+static void log_error(const text *operation, const char *function, const ErrorData *error);
 
 /* whether an authorize function is running */
 static bool asking = false;
@@ -81,20 +85,20 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 				  const char *schema, const char *name, const char *owner)
 {
 	AuthorizeCall call = {0};
+	const char *function = quote_qualified_identifier(schema, name);
 	ErrorData  *error;
 
 	call.function = find_function(schema, name, owner);
 	if (!OidIsValid(call.function))
 	{
-		log_denial(operation, psprintf(_("its authorize function %s is not there or not the one it was"),
-									   quote_qualified_identifier(schema, name)));
+		LOG_DENIAL("operation \"%s\" denied: its authorize function %s is not there or not the one it was",
+				   text_to_cstring(operation), function);
 		return false;
 	}
 	if (fencing_may_execute(call.function, GetUserId()) != ACLCHECK_OK)
 	{
-		log_denial(operation, psprintf(_("role \"%s\" has no EXECUTE on its authorize function %s"),
-									   GetUserNameFromId(GetUserId(), false),
-									   quote_qualified_identifier(schema, name)));
+		LOG_DENIAL("operation \"%s\" denied: role \"%s\" has no EXECUTE on its authorize function %s",
+				   text_to_cstring(operation), GetUserNameFromId(GetUserId(), false), function);
 		return false;
 	}
 
@@ -115,13 +119,12 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 							text_to_cstring(operation)),
 					 errhidestmt(true),
 					 errhidecontext(true)));
-		call.allowed = false;
-		call.remark = error_reason(error);
+		log_error(operation, function, error);
 		FreeErrorData(error);
+		return false;
 	}
 	if (call.remark != NULL)
-		log_denial(operation, psprintf(_("its authorize function %s %s"),
-									   quote_qualified_identifier(schema, name), call.remark));
+		LOG_DENIAL(call.remark, text_to_cstring(operation), function);
 	return call.allowed;
 }
 
@@ -289,7 +292,7 @@ call_function(AuthorizeCall *call)
 	/* a strict function has nothing to say about no auth, which is not a yes */
 	if (call->auth == NULL && flinfo.fn_strict)
 	{
-		call->remark = _("is strict, and auth is null");
+		call->remark = gettext_noop("operation \"%s\" denied: its authorize function %s is strict, and auth is null");
 		return false;
 	}
 	result = FunctionCallInvoke(fcinfo);
@@ -298,10 +301,11 @@ call_function(AuthorizeCall *call)
 
 	/* a plain no needs no explanation; these are likely to be mistakes */
 	if (call->auth == NULL)
-		call->remark = fcinfo->isnull ? _("returned null, and auth is null") :
-			_("returned false, and auth is null");
+		call->remark = fcinfo->isnull ?
+			gettext_noop("operation \"%s\" denied: its authorize function %s returned null, and auth is null") :
+			gettext_noop("operation \"%s\" denied: its authorize function %s returned false, and auth is null");
 	else if (fcinfo->isnull)
-		call->remark = _("returned null");
+		call->remark = gettext_noop("operation \"%s\" denied: its authorize function %s returned null");
 	return false;
 }
 
@@ -333,21 +337,12 @@ refuse_temporary(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 }
 
-static void
-log_denial(const text *operation, const char *reason)
-{
-	ereport(LOG_SERVER_ONLY,
-			(errmsg("operation \"%s\" denied: %s", text_to_cstring(operation), reason),
-			 errhidestmt(true),
-			 errhidecontext(true)));
-}
-
 /*
  * What an error says that may be logged.  Who raised it tells what the message
  * can have in it: a function may raise any SQLSTATE with anything.
  */
-static const char *
-error_reason(const ErrorData *error)
+static void
+log_error(const text *operation, const char *function, const ErrorData *error)
 {
 	static const char *const harmless[] = {
 		"aclcheck_error", "PreventCommandIfReadOnly", "refuse_temporary"
@@ -357,16 +352,22 @@ error_reason(const ErrorData *error)
 	for (size_t i = 0; i < lengthof(harmless); i++)
 	{
 		if (error->funcname != NULL && strcmp(error->funcname, harmless[i]) == 0)
-			return psprintf(_("raised an error with SQLSTATE %s: %s"), sqlstate, error->message);
+		{
+			LOG_DENIAL("operation \"%s\" denied: its authorize function %s raised an error with SQLSTATE %s: %s",
+					   text_to_cstring(operation), function, sqlstate, error->message);
+			return;
+		}
 	}
 	switch (error->sqlerrcode)
 	{
 		case ERRCODE_UNDEFINED_TABLE:
 		case ERRCODE_UNDEFINED_FUNCTION:
 		case ERRCODE_UNDEFINED_OBJECT:
-			return psprintf(_("raised an error with SQLSTATE %s: are all names in it qualified? It runs with search_path pg_catalog, pg_temp"),
-							sqlstate);
+			LOG_DENIAL("operation \"%s\" denied: its authorize function %s raised an error with SQLSTATE %s: are all names in it qualified? It runs with search_path pg_catalog, pg_temp",
+					   text_to_cstring(operation), function, sqlstate);
+			break;
 		default:
-			return psprintf(_("raised an error with SQLSTATE %s"), sqlstate);
+			LOG_DENIAL("operation \"%s\" denied: its authorize function %s raised an error with SQLSTATE %s",
+					   text_to_cstring(operation), function, sqlstate);
 	}
 }

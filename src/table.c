@@ -31,6 +31,7 @@
 #include "catalog/pg_type.h"
 #include "fencing.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
@@ -569,6 +570,13 @@ check_triggers(Relation rel, const TableShape *shape)
 		if (shape->immutable && is_immutable_trigger(name, function))
 			continue;
 
+		if (OidIsValid(constraint) && function == F_UNIQUE_KEY_RECHECK)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("deferrable constraint \"%s\" on table \"fencing.%s\" is not supported",
+							get_constraint_name(constraint), RelationGetRelationName(rel)),
+					 errdetail("The extension writes its tables without firing triggers."),
+					 errhint("Drop the constraint.")));
 		if (OidIsValid(constraint))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
