@@ -57,10 +57,26 @@ SELECT outcome, version FROM fencing_publish('invalidation', 1, '{"n": 2}');
 SELECT fencing_target_desire('invalidation', 'target');
 SELECT outcome, result FROM fencing_apply('invalidation', 'target', 2, fencing_digest('{"n": 2}'), statement => 'SELECT $5 AS content');
 
+SELECT fencing_apply_reject('invalidation', 'target', 2, 'late');
+SELECT outcome FROM fencing_apply_begin('invalidation', 'target', md5('A')::uuid);
+SELECT fencing_target_forget('invalidation', 'target', 'test');
+
+-- events and their consumers
+SELECT fencing_outbox_subscribe('invalidation/c', false);
+SELECT outcome, token AS c FROM fencing_acquire('invalidation/c', md5('A')::uuid, '1 day') \gset
+SELECT fencing_outbox_emit('invalidation', 'i', 'made', '1') AS one, fencing_outbox_emit('invalidation', 'j', 'made', '2') AS two \gset
+SELECT fencing_outbox_park('invalidation/c', :c, :'two', 'test');
+SELECT payload FROM fencing_outbox_read('invalidation/c', :c);
+SELECT * FROM fencing_outbox_ack('invalidation/c', :c, ARRAY[:'one'::uuid]);
+SELECT fencing_outbox_park('invalidation/c', :c, :'two', NULL);
+SELECT payload FROM fencing_outbox_read('invalidation/c', :c);
+SELECT fencing_outbox_unsubscribe('invalidation/c');
+SELECT purged > 0 AS purged FROM fencing_purge('events', '1 microsecond');
+
 RESET debug_discard_caches;
 BEGIN;
 SET LOCAL session_replication_role = replica;
-DELETE FROM fencing.outbox WHERE aggregateid = 'invalidation';
+DELETE FROM fencing.outbox WHERE aggregatetype = 'invalidation' OR aggregateid = 'invalidation';
 DELETE FROM fencing.revisions WHERE document_id = 'invalidation';
 DELETE FROM fencing.documents WHERE document_id = 'invalidation';
 COMMIT;
