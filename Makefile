@@ -15,22 +15,23 @@ OBJS = \
 	src/args.o \
 	src/gate.o \
 	src/gate_call.o \
-	src/table.o \
+	src/store_table.o \
 	src/store.o \
 	src/key_lock.o \
-	src/query.o \
+	src/owner_query.o \
 	src/statement.o \
 	src/canonical.o \
 	src/digest.o \
-	src/fence.o \
+	src/job.o \
 	src/lease.o \
 	src/commit.o \
 	src/once.o \
-	src/operation.o \
-	src/authorize.o \
-	src/request_projection.o \
-	src/request_schema.o \
-	src/request_format.o \
+	src/once_operation.o \
+	src/once_authorize.o \
+	src/once_projection.o \
+	src/once_schema.o \
+	src/once_format.o \
+	src/once_value.o \
 	src/outbox.o \
 	src/outbox_ack.o \
 	src/outbox_scan.o \
@@ -39,10 +40,10 @@ OBJS = \
 	src/apply.o \
 	src/pass.o \
 	src/apply_external.o \
-	src/guard.o \
+	src/protect.o \
 	src/epoch.o \
 	src/durable.o \
-	src/retention.o \
+	src/purge.o \
 	src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 
@@ -92,7 +93,7 @@ endif
 include $(PGXS)
 
 objects = $(OBJS) $(OBJS:.o=.bc)
-$(objects): src/fencing.h src/outbox.h src/target.h
+$(objects): $(patsubst $(source)/%,%,$(wildcard $(source)/src/*.h))
 
 # A VPATH build begins in an empty folder.  With its whole name, since make
 # would find src itself by VPATH.

@@ -23,11 +23,12 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
-#include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
+#include "store.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
@@ -157,7 +158,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 	Datum		values[Natts_grants];
 	bool		nulls[Natts_grants] = {false};
 
-	fencing_refuse_null(fcinfo, 0, "role");
+	args_refuse_null(fcinfo, 0, "role");
 	roleid = PG_GETARG_OID(0);
 	access = arg_access(fcinfo, 1, "access");
 	role = OidIsValid(roleid) ? GetUserNameFromId(roleid, true) : NULL;
@@ -168,7 +169,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 
 	store_begin_write(grant ? "fencing_grant()" : "fencing_ungrant()");
 
-	grants = fencing_open(FENCING_GRANTS, ShareRowExclusiveLock);
+	grants = store_table_open(STORE_GRANTS, ShareRowExclusiveLock);
 	owner = grants->rd_rel->relowner;
 	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
 	extension = getExtensionOfObject(ProcedureRelationId, fcinfo->flinfo->fn_oid);
@@ -178,15 +179,15 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 
 	forget_lost(grants, role, roleid, namespace, extension);
 
-	snapshot = fencing_fresh_snapshot();
-	row = fencing_find(grants, 2, values, snapshot);
+	snapshot = store_fresh_snapshot();
+	row = store_find(grants, 2, values, snapshot);
 	UnregisterSnapshot(snapshot);
 
 	/* privileges in any case: somebody may have changed them, or the name, by hand */
 	if (grant)
 	{
 		if (row == NULL)
-			fencing_insert(grants, values, nulls);
+			store_insert(grants, values, nulls);
 		execute_grants(true, roleid, role, access->bit,
 					   functions_of(namespace, extension, access->bit, 0), owner);
 	}
@@ -195,7 +196,7 @@ change_access(FunctionCallInfo fcinfo, bool grant)
 		int			besides;
 
 		if (row != NULL)
-			fencing_delete(grants, row);
+			store_delete(grants, row);
 		besides = granted_access(grants, role);
 		if (row == NULL && access->bit != ACCESS_ADMIN)
 			besides |= held_access(roleid, namespace, extension) & ~access->bit;
@@ -214,7 +215,7 @@ arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	char	   *value;
 
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 	value = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	for (size_t i = 0; i < lengthof(access_kinds); i++)
 	{
@@ -232,16 +233,16 @@ arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
 static int
 granted_access(Relation grants, const char *role)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 	int			access = 0;
 	ListCell   *lc;
 
-	foreach(lc, fencing_scan_all(grants, snapshot))
+	foreach(lc, store_scan_all(grants, snapshot))
 	{
 		HeapTuple	row = (HeapTuple) lfirst(lc);
-		char	   *name = TextDatumGetCString(fencing_get(grants, row, Anum_grants_access));
+		char	   *name = TextDatumGetCString(store_get(grants, row, Anum_grants_access));
 
-		if (strcmp(NameStr(*DatumGetName(fencing_get(grants, row, Anum_grants_role))), role) != 0)
+		if (strcmp(NameStr(*DatumGetName(store_get(grants, row, Anum_grants_role))), role) != 0)
 			continue;
 		for (size_t i = 0; i < lengthof(access_kinds); i++)
 		{
@@ -292,8 +293,8 @@ forget_lost(Relation grants, const char *role, Oid roleid, Oid namespace, Oid ex
 		namestrcpy(&rolename, role);
 		keys[Anum_grants_role - 1] = NameGetDatum(&rolename);
 		keys[Anum_grants_access - 1] = CStringGetTextDatum(access_kinds[i].name);
-		snapshot = fencing_fresh_snapshot();
-		fencing_delete_all(grants, Natts_grants, keys, snapshot);
+		snapshot = store_fresh_snapshot();
+		store_delete_all(grants, Natts_grants, keys, snapshot);
 		UnregisterSnapshot(snapshot);
 	}
 }
@@ -356,13 +357,13 @@ may_any(Oid roleid, List *oids)
 static bool
 may_read_outbox(Oid roleid)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(fencing_table_oid(FENCING_OUTBOX)));
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(store_table_oid(STORE_OUTBOX)));
 	Datum		acl;
 	bool		isnull;
 	bool		found;
 
 	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", fencing_table_oid(FENCING_OUTBOX));
+		elog(ERROR, "cache lookup failed for relation %u", store_table_oid(STORE_OUTBOX));
 	acl = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relacl, &isnull);
 	found = !isnull && has_in_acl(acl, roleid, ACL_SELECT);
 	ReleaseSysCache(tuple);

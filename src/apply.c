@@ -24,7 +24,8 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "gate.h"
+#include "digest.h"
+#include "publish.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -36,7 +37,7 @@
 typedef struct ApplyGate
 {
 	Gate		gate;			/* first, so that the one is the other */
-	FencingTarget target;		/* as seen last */
+	Target target;		/* as seen last */
 	bytea	   *digest;
 	Jsonb	   *content;		/* NULL: not given */
 	Relation	revisions;
@@ -100,9 +101,9 @@ read_apply_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
 
-	fencing_arg_target(fcinfo, &apply->target);
-	gate->number = fencing_arg_version(fcinfo, 2, "version");
-	fencing_refuse_null(fcinfo, 3, "digest");
+	target_args(fcinfo, &apply->target);
+	gate->number = target_arg_version(fcinfo, 2, "version");
+	args_refuse_null(fcinfo, 3, "digest");
 	apply->digest = PG_GETARG_BYTEA_P(3);
 	apply->content = PG_ARGISNULL(4) ? NULL : PG_GETARG_JSONB_P(4);
 
@@ -121,11 +122,11 @@ open_apply(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
 
-	gate->scope_rel = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+	gate->scope_rel = store_table_open(STORE_TARGETS, RowExclusiveLock);
 	gate->nscope = 2;
 	gate->scope[0] = PointerGetDatum(apply->target.document_id);
 	gate->scope[1] = PointerGetDatum(apply->target.target_id);
-	apply->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	apply->revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
 }
 
 static void
@@ -133,7 +134,7 @@ close_apply(Gate *gate, LOCKMODE lockmode)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
 
-	fencing_read_target(gate->scope_rel, &apply->target, gate->fence.tuple);
+	target_read(gate->scope_rel, &apply->target, gate->fence.tuple);
 	table_close(apply->revisions, AccessShareLock);
 	table_close(gate->scope_rel, lockmode);
 }
@@ -157,11 +158,11 @@ put_applied(const Gate *gate, Datum *values, bool *nulls)
 static void
 check_content(ApplyGate *apply)
 {
-	bytea	   *digest = fencing_make_digest(apply->content, FENCING_DIGEST_VERSION);
+	bytea	   *digest = digest_make(apply->content, DIGEST_VERSION);
 	int			expected = VARSIZE_ANY_EXHDR(digest);
 	int			given = VARSIZE_ANY_EXHDR(apply->digest);
 
-	if (fencing_same_text(apply->digest, digest))
+	if (args_same_text(apply->digest, digest))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -182,15 +183,15 @@ static void
 find_applied(Gate *gate, Snapshot snapshot)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	FencingTarget *target = &apply->target;
+	Target *target = &apply->target;
 	GateReceipt *receipt = &gate->receipt;
-	FencingRevision revision;
+	Revision revision;
 
 	receipt->found = false;
 	receipt->purged = false;
 	receipt->result_null = true;
 
-	fencing_find_target(gate->scope_rel, target, snapshot);
+	target_find(gate->scope_rel, target, snapshot);
 	if (!target->found)
 		return;
 	if (target->applied == gate->number)
@@ -206,10 +207,10 @@ find_applied(Gate *gate, Snapshot snapshot)
 	}
 	else if (target->applied < gate->number && !target->retired)
 	{
-		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
+		publish_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
-		if (revision.found && !(fencing_known_digest_version(revision.digest_version) &&
-								fencing_same_text(revision.digest, apply->digest)))
+		if (revision.found && !(canonical_is_known_version(revision.digest_version) &&
+								args_same_text(revision.digest, apply->digest)))
 		{
 			receipt->found = true;
 			receipt->digest = revision.digest;
@@ -222,19 +223,19 @@ find_applied(Gate *gate, Snapshot snapshot)
 static void
 find_watermark(Gate *gate, Snapshot snapshot)
 {
-	FencingTarget *target = &((ApplyGate *) gate)->target;
+	Target *target = &((ApplyGate *) gate)->target;
 
-	fencing_find_target(gate->scope_rel, target, snapshot);
+	target_find(gate->scope_rel, target, snapshot);
 	gate->fence.found = target->found && !target->retired;
 	gate->fence.tuple = target->tuple;
 	gate->fence.number = target->applied;
 	gate->fence.purged_through = 0;
 	if (gate->fence.found)
 	{
-		int64		latest = fencing_latest_version(target->document_id, snapshot);
+		int64		latest = publish_latest_version(target->document_id, snapshot);
 
 		gate->fence.unissued = latest > 0 && gate->number > latest;
-		gate->fence.undesired = fencing_is_undesired(target, gate->number);
+		gate->fence.undesired = target_is_undesired(target, gate->number);
 	}
 }
 
@@ -242,7 +243,7 @@ find_watermark(Gate *gate, Snapshot snapshot)
 static bytea *
 given_digest(Gate *gate)
 {
-	fencing_require_digest_version(gate->receipt.digest_version);
+	canonical_require_version(gate->receipt.digest_version);
 	return ((ApplyGate *) gate)->digest;
 }
 
@@ -254,75 +255,75 @@ static void
 apply_accepted(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	FencingTarget *target = &apply->target;
+	Target *target = &apply->target;
 	Jsonb	   *content = apply->content;
 
 	if (content == NULL)
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
-		int64		latest = fencing_latest_version(target->document_id, snapshot);
-		FencingRevision revision;
+		Snapshot	snapshot = store_fresh_snapshot();
+		int64		latest = publish_latest_version(target->document_id, snapshot);
+		Revision revision;
 
-		fencing_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
+		publish_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
 		if (revision.found)
 		{
-			fencing_require_visible(apply->revisions, revision.tuple);
-			content = fencing_revision_content(apply->revisions, &revision);
+			store_require_visible(apply->revisions, revision.tuple);
+			content = publish_revision_content(apply->revisions, &revision);
 		}
 		/* a deletion has no content, so that of elsewhere is given already */
 		else if (latest > 0 ||
-				 !fencing_same_text(apply->digest,
-									fencing_make_digest(NULL, FENCING_DIGEST_VERSION)))
-			fencing_never_published(target->document_id, gate->number, latest,
+				 !args_same_text(apply->digest,
+									digest_make(NULL, DIGEST_VERSION)))
+			publish_never_published(target->document_id, gate->number, latest,
 									_("The content of a document that is published elsewhere must be given."));
 		UnregisterSnapshot(snapshot);
 	}
 	gate->statement.args[4] = PointerGetDatum(content);
 	gate->statement.nulls[4] = content == NULL;
 
-	fencing_give_pass(fencing_target_job_key(target));
+	pass_give(target_job_key(target));
 }
 
 static void
 keep_applied(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	FencingTarget target;
+	Target target;
 
 	/* the gate may have looked at what the transaction's snapshot has since */
-	fencing_read_target(gate->scope_rel, &apply->target, gate->fence.tuple);
-	fencing_require_visible(gate->scope_rel, apply->target.tuple);
+	target_read(gate->scope_rel, &apply->target, gate->fence.tuple);
+	store_require_visible(gate->scope_rel, apply->target.tuple);
 
 	/* a copy: an error that is reported has applied nothing */
 	target = apply->target;
-	fencing_set_applied(&target, gate->number, apply->digest, FENCING_DIGEST_VERSION,
+	target_set_applied(&target, gate->number, apply->digest, DIGEST_VERSION,
 						gate->committed_at);
 	target.values[Anum_targets_result - 1] = gate->result;
 	target.nulls[Anum_targets_result - 1] = gate->result_null;
-	fencing_update(gate->scope_rel, target.tuple, target.values, target.nulls);
+	store_update(gate->scope_rel, target.tuple, target.values, target.nulls);
 }
 
 /* Raises LF001. */
 static void
 never_desired_or_published(const Gate *gate)
 {
-	const FencingTarget *target = &((const ApplyGate *) gate)->target;
+	const Target *target = &((const ApplyGate *) gate)->target;
 
 	if (gate->fence.found)
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+		Snapshot	snapshot = store_fresh_snapshot();
 
-		fencing_never_published(target->document_id, gate->number,
-								fencing_latest_version(target->document_id, snapshot), NULL);
+		publish_never_published(target->document_id, gate->number,
+								publish_latest_version(target->document_id, snapshot), NULL);
 	}
-	fencing_never_desired(target);
+	target_never_desired(target);
 }
 
 static char *
 describe_apply(const Gate *gate)
 {
-	const FencingTarget *target = &((const ApplyGate *) gate)->target;
+	const Target *target = &((const ApplyGate *) gate)->target;
 
 	return psprintf("version %lld of document \"%s\" for target \"%s\"", (long long) gate->number,
 					text_to_cstring(target->document_id), text_to_cstring(target->target_id));

@@ -19,8 +19,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "digest.h"
 #include "miscadmin.h"
-#include "target.h"
+#include "publish.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
@@ -67,20 +68,20 @@ fencing_apply_begin(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Datum		answer;
 
-	fencing_refuse_null(fcinfo, 2, "owner");
+	args_refuse_null(fcinfo, 2, "owner");
 	call.job.owner = *PG_GETARG_UUID_P(2);
-	call.job.ttl = fencing_arg_ttl(fcinfo, 3, "ttl");
+	call.job.ttl = args_ttl(fcinfo, 3, "ttl");
 	target_begin(&call, fcinfo, "fencing_apply_begin()");
-	call.job.job_key = fencing_target_job_key(&call.target);
+	call.job.job_key = target_job_key(&call.target);
 
-	fencing_begin_job(&call.job, "fencing_apply_begin()");
+	job_begin(&call.job, "fencing_apply_begin()");
 	store_until_decided(look_begin, &call);
 	answer = begin_answer(fcinfo, &call);
 	call.job.wrote = call.wrote;
-	fencing_end_job(&call.job);
+	job_end(&call.job);
 	target_end(&call);
 	if (call.outcome == FENCING_DONE)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	return answer;
 }
 
@@ -91,7 +92,7 @@ look_begin(void *arg, Snapshot snapshot)
 
 	call->outcome = FENCING_DONE;
 	if (choose_version(call, snapshot))
-		(void) fencing_subtransaction(hand_out, call, NULL);
+		(void) store_subtransaction(hand_out, call, NULL);
 	return call->outcome != FENCING_AGAIN;
 }
 
@@ -103,13 +104,13 @@ look_begin(void *arg, Snapshot snapshot)
 static bool
 choose_version(TargetCall *call, Snapshot snapshot)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	int64		desired;
 
 	target_look(call, snapshot);
 	desired = target->desired != 0 ? target->desired :
-		fencing_latest_version(target->document_id, snapshot);
-	if (desired > target->applied && !fencing_is_undesired(target, desired))
+		publish_latest_version(target->document_id, snapshot);
+	if (desired > target->applied && !target_is_undesired(target, desired))
 		call->version = desired;
 	else if (target->diverged && target->applied > 0)
 		call->version = target->applied;
@@ -118,11 +119,11 @@ choose_version(TargetCall *call, Snapshot snapshot)
 
 	if (call->version > 0)
 	{
-		fencing_find_revision(call->revisions, target->document_id, call->version, snapshot,
+		publish_find_revision(call->revisions, target->document_id, call->version, snapshot,
 							  &call->revision);
 		if (!call->revision.found)
-			fencing_never_published(target->document_id, call->version,
-									fencing_latest_version(target->document_id, snapshot),
+			publish_never_published(target->document_id, call->version,
+									publish_latest_version(target->document_id, snapshot),
 									_("Where a document is not published, fencing_apply() takes its content."));
 	}
 	return call->version > 0;
@@ -136,24 +137,24 @@ static bool
 hand_out(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	Snapshot	snapshot;
 	bool		chosen;
-	FencingLock lock;
+	StoreLock lock;
 
-	fencing_take_lease(&call->job);
+	lease_take(&call->job);
 	call->outcome = call->job.outcome;
 	if (call->outcome == FENCING_HELD)
 		return false;
 
 	/* whoever had it before may have written it */
-	snapshot = fencing_fresh_snapshot();
+	snapshot = store_fresh_snapshot();
 	chosen = choose_version(call, snapshot);
-	lock = fencing_lock_row(call->targets, target->tuple, LockWaitSkip);
+	lock = store_lock_row(call->targets, target->tuple, LockWaitSkip);
 	UnregisterSnapshot(snapshot);
-	if (lock != FENCING_LOCKED)
+	if (lock != STORE_LOCKED)
 	{
-		call->outcome = lock == FENCING_BUSY ? FENCING_HELD : FENCING_AGAIN;
+		call->outcome = lock == STORE_BUSY ? FENCING_HELD : FENCING_AGAIN;
 		call->job.until = 0;
 		return false;
 	}
@@ -172,7 +173,7 @@ hand_out(void *arg)
 static Datum
 begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	Jsonb	   *content;
 	Datum		values[7] = {0};
 	bool		nulls[7] = {false, true, true, true, true, true, true};
@@ -192,7 +193,7 @@ begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 	}
 	else
 	{
-		content = fencing_revision_content(call->revisions, &call->revision);
+		content = publish_revision_content(call->revisions, &call->revision);
 		values[1] = Int64GetDatum(call->job.new_token);
 		values[2] = TimestampTzGetDatum(call->job.until);
 		values[3] = Int64GetDatum(call->version);
@@ -204,7 +205,7 @@ begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 		memset(nulls, false, sizeof(nulls));
 		nulls[4] = content == NULL;
 	}
-	return fencing_answer(fcinfo, call->outcome, values, nulls);
+	return args_answer(fcinfo, call->outcome, values, nulls);
 }
 
 /*
@@ -217,25 +218,25 @@ fencing_apply_observe(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.job.token = fencing_arg_token(fcinfo, 2, "token");
-	call.version = PG_ARGISNULL(3) ? 0 : fencing_arg_token(fcinfo, 3, "version");
+	call.job.token = args_token(fcinfo, 2, "token");
+	call.version = PG_ARGISNULL(3) ? 0 : args_token(fcinfo, 3, "version");
 	if (PG_ARGISNULL(3) != PG_ARGISNULL(4))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", PG_ARGISNULL(3) ? "version" : "digest"),
 				 errhint("Give version and digest as they were read back, both null if the target is empty.")));
 	call.digest = call.version > 0 ? PG_GETARG_BYTEA_P(4) :
-		fencing_make_digest(NULL, FENCING_DIGEST_VERSION);
+		digest_make(NULL, DIGEST_VERSION);
 
 	target_begin(&call, fcinfo, "fencing_apply_observe()");
-	call.job.job_key = fencing_target_job_key(&call.target);
-	snapshot = fencing_fresh_snapshot();
+	call.job.job_key = target_job_key(&call.target);
+	snapshot = store_fresh_snapshot();
 	target_look(&call, snapshot);
 	UnregisterSnapshot(snapshot);
-	fencing_begin_job(&call.job, "fencing_apply_observe()");
-	call.outcome = fencing_with_token(&call.job, true, observe_locked, &call);
+	job_begin(&call.job, "fencing_apply_observe()");
+	call.outcome = job_with_token(&call.job, true, observe_locked, &call);
 	target_end(&call);
-	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
+	return args_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
 /* The fence is locked: the token stays current. */
@@ -244,7 +245,7 @@ observe_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
 
-	fencing_require_same_fence(&call->job);
+	job_require_same_fence(&call->job);
 	target_with_row(call, record_observation);
 	call->job.wrote = call->wrote;
 	return call->wrote;
@@ -255,7 +256,7 @@ static bool
 record_observation(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	Observation seen = observe(call);
 
 	call->job.outcome = judge_observation(&seen);
@@ -275,7 +276,7 @@ record_observation(void *arg)
 		case READ_BEHIND:
 		case READ_EXPECTED:
 			if (seen.found > target->applied)
-				fencing_set_applied(target, seen.found, call->revision.digest,
+				target_set_applied(target, seen.found, call->revision.digest,
 									call->revision.digest_version, GetCurrentTimestamp());
 			if (target->diverged || call->job.outcome == FENCING_RECORDED)
 				target_set_error(target, NULL);
@@ -292,7 +293,7 @@ record_observation(void *arg)
 static Observation
 observe(TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	bool		handed_out = target_get_bigint(target, Anum_targets_attempt_token) == call->job.token;
 	int64		attempted = target_get_bigint(target, Anum_targets_attempted);
 	Observation seen = {.found = call->version};
@@ -306,7 +307,7 @@ observe(TargetCall *call)
 
 	/* nobody is to write a version that is not desired any more */
 	seen.desired = seen.expected <= target->applied ||
-		!fencing_is_undesired(target, seen.expected);
+		!target_is_undesired(target, seen.expected);
 	seen.repairing = handed_out && target->diverged;
 
 	/* an empty target has what a deletion asks for */
@@ -359,7 +360,7 @@ judge_observation(const Observation *seen)
 static void
 ask_for_repair(TargetCall *call, int64 expected)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 
 	target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
 	if (!target->diverged)
@@ -373,16 +374,16 @@ ask_for_repair(TargetCall *call, int64 expected)
 static bool
 has_digest(TargetCall *call, int64 version, const bytea *digest)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	Snapshot	snapshot;
 
 	if (version == target->applied)
-		return fencing_same_text(target->applied_digest, digest);
+		return args_same_text(target->applied_digest, digest);
 
-	snapshot = fencing_fresh_snapshot();
-	fencing_find_revision(call->revisions, target->document_id, version, snapshot, &call->revision);
+	snapshot = store_fresh_snapshot();
+	publish_find_revision(call->revisions, target->document_id, version, snapshot, &call->revision);
 	UnregisterSnapshot(snapshot);
-	return call->revision.found && fencing_same_text(call->revision.digest, digest);
+	return call->revision.found && args_same_text(call->revision.digest, digest);
 }
 
 /* For people: what an observation found. */

@@ -53,7 +53,7 @@ static const char *const outcome_names[] = {
  * of the client's language that they cannot send as JSON.
  */
 void
-fencing_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
+args_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	if (PG_ARGISNULL(argno))
 		ereport(ERROR,
@@ -65,14 +65,14 @@ fencing_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /* A key: 1 to 512 bytes.  Raises 22004, 22023, 54000. */
 text *
-fencing_arg_key(FunctionCallInfo fcinfo, int argno, const char *name)
+args_key(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	return arg_name(fcinfo, argno, name, false);
 }
 
 /* The name of a step: 0 to 512 bytes.  Raises 22004, 54000. */
 text *
-fencing_arg_step(FunctionCallInfo fcinfo, int argno, const char *name)
+args_step(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	return arg_name(fcinfo, argno, name, true);
 }
@@ -83,15 +83,15 @@ arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty
 	text	   *value;
 	Size		length;
 
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 
 	/* the raw size: a huge value need not be decompressed to say no */
 	length = toast_raw_datum_size(PG_GETARG_DATUM(argno)) - VARHDRSZ;
-	if (length > FENCING_MAX_KEY)
+	if (length > ARGS_MAX_KEY)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("%s is too long", name),
-				 errdetail("It has %zu bytes, and the limit is %d.", length, FENCING_MAX_KEY)));
+				 errdetail("It has %zu bytes, and the limit is %d.", length, ARGS_MAX_KEY)));
 
 	/* without a short header: these are index keys and compared as a whole */
 	value = PG_GETARG_TEXT_P(argno);
@@ -104,11 +104,11 @@ arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty
 
 /* The reason of an administrator: not empty.  Raises 22004, 22023. */
 text *
-fencing_arg_reason(FunctionCallInfo fcinfo, int argno, const char *name)
+args_reason(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	text	   *value;
 
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 	value = PG_GETARG_TEXT_PP(argno);
 	if (VARSIZE_ANY_EXHDR(value) == 0)
 		ereport(ERROR,
@@ -119,11 +119,11 @@ fencing_arg_reason(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /* A token: from 1 up.  Raises 22004, 22023. */
 int64
-fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name)
+args_token(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	int64		value;
 
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 	value = PG_GETARG_INT64(argno);
 	if (value < 1)
 		ereport(ERROR,
@@ -135,9 +135,9 @@ fencing_arg_token(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /* An option.  Raises 22004. */
 bool
-fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name)
+args_bool(FunctionCallInfo fcinfo, int argno, const char *name)
 {
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 	return PG_GETARG_BOOL(argno);
 }
 
@@ -146,12 +146,12 @@ fencing_arg_bool(FunctionCallInfo fcinfo, int argno, const char *name)
  * fencing.max_ttl.  Raises 22004, 22023.
  */
 int64
-fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
+args_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	int64		ttl;
 
-	fencing_refuse_null(fcinfo, argno, name);
-	ttl = fencing_interval_usecs(PG_GETARG_INTERVAL_P(argno));
+	args_refuse_null(fcinfo, argno, name);
+	ttl = args_interval_usecs(PG_GETARG_INTERVAL_P(argno));
 	if (ttl <= 0 || ttl > (int64) fencing_max_ttl * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -168,14 +168,14 @@ fencing_arg_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
  * negative months, of which 31 days would take away too much.  Raises 22004, 22023.
  */
 int64
-fencing_arg_retention(FunctionCallInfo fcinfo, int argno, const char *name)
+args_retention(FunctionCallInfo fcinfo, int argno, const char *name)
 {
 	Interval   *value;
 	int64		retention;
 
-	fencing_refuse_null(fcinfo, argno, name);
+	args_refuse_null(fcinfo, argno, name);
 	value = PG_GETARG_INTERVAL_P(argno);
-	retention = fencing_interval_usecs(value);
+	retention = args_interval_usecs(value);
 	if (INTERVAL_NOT_FINITE(value) || retention <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -202,7 +202,7 @@ interval_to_cstring(const Interval *interval)
  * One that 64 bits cannot hold is as good as for ever, or before ever.
  */
 int64
-fencing_interval_usecs(const Interval *interval)
+args_interval_usecs(const Interval *interval)
 {
 	/* this cannot overflow: both are 32 bits wide */
 	int64		days = (int64) interval->month * 31 + interval->day;
@@ -216,14 +216,14 @@ fencing_interval_usecs(const Interval *interval)
 
 /* Byte by byte, as the keys' collation "C" compares. */
 bool
-fencing_same_text(const text *a, const text *b)
+args_same_text(const text *a, const text *b)
 {
 	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
 		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
 }
 
 const char *
-fencing_outcome_name(FencingOutcome outcome)
+args_outcome_name(FencingOutcome outcome)
 {
 	return outcome_names[outcome];
 }
@@ -234,7 +234,7 @@ fencing_outcome_name(FencingOutcome outcome)
  * the outcome leaves NULL).
  */
 Datum
-fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
+args_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 			   const Datum *values, const bool *nulls)
 {
 	TupleDesc	tupdesc;
@@ -247,13 +247,13 @@ fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 		case TYPEFUNC_COMPOSITE:
 			break;
 		case TYPEFUNC_SCALAR:
-			return fencing_outcome_datum(rettype, outcome);
+			return args_outcome_datum(rettype, outcome);
 		default:
 			elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
 	}
 
 	Assert(tupdesc->natts <= (int) lengthof(row));
-	row[0] = fencing_outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
+	row[0] = args_outcome_datum(TupleDescAttr(tupdesc, 0)->atttypid, outcome);
 	rownulls[0] = false;
 	memcpy(row + 1, values, (tupdesc->natts - 1) * sizeof(Datum));
 	memcpy(rownulls + 1, nulls, (tupdesc->natts - 1) * sizeof(bool));
@@ -262,7 +262,7 @@ fencing_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 
 /* The value of type fencing_outcome, whose OID the caller's result type has. */
 Datum
-fencing_outcome_datum(Oid enumtype, FencingOutcome outcome)
+args_outcome_datum(Oid enumtype, FencingOutcome outcome)
 {
 	HeapTuple	tuple;
 	Oid			value;

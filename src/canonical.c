@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "digest.h"
 #include "fencing.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -66,8 +67,25 @@ fencing_canonical(PG_FUNCTION_ARGS)
 	StringInfoData out;
 
 	initStringInfo(&out);
-	fencing_canonicalize(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1), &out);
+	canonical_append(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1), &out);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/* Digests have the version of the text that they are made of. */
+bool
+canonical_is_known_version(int digest_version)
+{
+	return digest_version == DIGEST_VERSION;
+}
+
+/* Raises LF002 for one that is not known. */
+void
+canonical_require_version(int digest_version)
+{
+	if (!canonical_is_known_version(digest_version))
+		ereport(ERROR,
+				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
+				 errmsg("digest version %d is not known", digest_version)));
 }
 
 /*
@@ -76,13 +94,13 @@ fencing_canonical(PG_FUNCTION_ARGS)
  * a database that is not in UTF8, and 22023 for a number that is none.
  */
 void
-fencing_canonicalize(Jsonb *document, int digest_version, StringInfo out)
+canonical_append(Jsonb *document, int digest_version, StringInfo out)
 {
 	Level	   *levels;
 	int			depth = 0;
 	JsonbValue	value;
 
-	fencing_require_digest_version(digest_version);
+	canonical_require_version(digest_version);
 	if (GetDatabaseEncoding() != PG_UTF8)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

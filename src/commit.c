@@ -15,6 +15,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "digest.h"
 #include "funcapi.h"
 #include "job.h"
 #include "utils/builtins.h"
@@ -91,18 +92,18 @@ read_commit_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
 	CommitGate *commit = (CommitGate *) gate;
 
-	commit->job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	gate->number = fencing_arg_token(fcinfo, 1, "token");
-	fencing_refuse_null(fcinfo, 2, "payload");
+	commit->job_key = args_key(fcinfo, 0, "job_key");
+	gate->number = args_token(fcinfo, 1, "token");
+	args_refuse_null(fcinfo, 2, "payload");
 	commit->payload = PG_GETARG_JSONB_P(2);
-	commit->step = fencing_arg_step(fcinfo, 4, "step");
+	commit->step = args_step(fcinfo, 4, "step");
 
 	gate->statement.args[0] = PointerGetDatum(commit->job_key);
 	gate->statement.args[1] = Int64GetDatum(gate->number);
 	gate->statement.args[2] = JsonbPGetDatum(commit->payload);
 
 	/* before any lock, because it may take long */
-	gate->digest = fencing_make_digest(commit->payload, FENCING_DIGEST_VERSION);
+	gate->digest = digest_make(commit->payload, DIGEST_VERSION);
 }
 
 static void
@@ -110,10 +111,10 @@ open_commit(Gate *gate)
 {
 	CommitGate *commit = (CommitGate *) gate;
 
-	gate->scope_rel = fencing_open(FENCING_FENCES, RowExclusiveLock);
+	gate->scope_rel = store_table_open(STORE_FENCES, RowExclusiveLock);
 	gate->nscope = 1;
 	gate->scope[0] = PointerGetDatum(commit->job_key);
-	commit->receipts = fencing_open(FENCING_RECEIPTS, RowExclusiveLock);
+	commit->receipts = store_table_open(STORE_RECEIPTS, RowExclusiveLock);
 }
 
 static void
@@ -138,9 +139,9 @@ put_fence(const Gate *gate, Datum *values, bool *nulls)
 Datum
 fencing_receipt(PG_FUNCTION_ARGS)
 {
-	text	   *job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	int64		token = fencing_arg_token(fcinfo, 1, "token");
-	text	   *step = fencing_arg_step(fcinfo, 2, "step");
+	text	   *job_key = args_key(fcinfo, 0, "job_key");
+	int64		token = args_token(fcinfo, 1, "token");
+	text	   *step = args_step(fcinfo, 2, "step");
 	Datum		key[3] = {PointerGetDatum(job_key), Int64GetDatum(token), PointerGetDatum(step)};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Relation	receipts;
@@ -148,8 +149,8 @@ fencing_receipt(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 
-	receipts = fencing_open(FENCING_RECEIPTS, AccessShareLock);
-	row = fencing_select(receipts, 3, key, GetActiveSnapshot());
+	receipts = store_table_open(STORE_RECEIPTS, AccessShareLock);
+	row = store_select(receipts, 3, key, GetActiveSnapshot());
 	if (row != NULL)
 	{
 		GateReceipt receipt;
@@ -173,7 +174,7 @@ static bool
 same_token_and_step(const Gate *a, const Gate *b)
 {
 	return a->number == b->number &&
-		fencing_same_text(((const CommitGate *) a)->step, ((const CommitGate *) b)->step);
+		args_same_text(((const CommitGate *) a)->step, ((const CommitGate *) b)->step);
 }
 
 static void
@@ -182,7 +183,7 @@ find_commit_receipt(Gate *gate, Snapshot snapshot)
 	CommitGate *commit = (CommitGate *) gate;
 	Datum		key[3] = {PointerGetDatum(commit->job_key), Int64GetDatum(gate->number),
 	PointerGetDatum(commit->step)};
-	HeapTuple	row = fencing_find(commit->receipts, 3, key, snapshot);
+	HeapTuple	row = store_find(commit->receipts, 3, key, snapshot);
 
 	gate->receipt.found = row != NULL;
 	if (row != NULL)
@@ -198,10 +199,10 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 
 	receipt->found = true;
 	receipt->purged = false;
-	receipt->digest = DatumGetByteaP(fencing_get(receipts, row, Anum_receipts_digest));
-	receipt->digest_version = DatumGetInt32(fencing_get(receipts, row,
+	receipt->digest = DatumGetByteaP(store_get(receipts, row, Anum_receipts_digest));
+	receipt->digest_version = DatumGetInt32(store_get(receipts, row,
 														Anum_receipts_digest_version));
-	receipt->committed_at = DatumGetTimestampTz(fencing_get(receipts, row,
+	receipt->committed_at = DatumGetTimestampTz(store_get(receipts, row,
 															Anum_receipts_committed_at));
 	result = heap_getattr(row, Anum_receipts_result, tupdesc, &receipt->result_null);
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
@@ -210,21 +211,21 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 static void
 find_commit_fence(Gate *gate, Snapshot snapshot)
 {
-	fencing_find_fence(gate->scope_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
+	job_find_fence(gate->scope_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
 }
 
 static bytea *
 make_commit_digest(Gate *gate)
 {
-	if (gate->receipt.digest_version == FENCING_DIGEST_VERSION)
+	if (gate->receipt.digest_version == DIGEST_VERSION)
 		return gate->digest;
-	return fencing_make_digest(((CommitGate *) gate)->payload, gate->receipt.digest_version);
+	return digest_make(((CommitGate *) gate)->payload, gate->receipt.digest_version);
 }
 
 static void
 commit_accepted(Gate *gate)
 {
-	fencing_give_pass(((CommitGate *) gate)->job_key);
+	pass_give(((CommitGate *) gate)->job_key);
 }
 
 static void
@@ -238,17 +239,17 @@ keep_commit_receipt(Gate *gate)
 	values[Anum_receipts_token - 1] = Int64GetDatum(gate->number);
 	values[Anum_receipts_step - 1] = PointerGetDatum(commit->step);
 	values[Anum_receipts_digest - 1] = PointerGetDatum(gate->digest);
-	values[Anum_receipts_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
+	values[Anum_receipts_digest_version - 1] = Int32GetDatum(DIGEST_VERSION);
 	values[Anum_receipts_result - 1] = gate->result;
 	nulls[Anum_receipts_result - 1] = gate->result_null;
 	values[Anum_receipts_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
-	fencing_insert(commit->receipts, values, nulls);
+	store_insert(commit->receipts, values, nulls);
 }
 
 static void
 token_never_issued(const Gate *gate)
 {
-	fencing_never_issued(((const CommitGate *) gate)->job_key, gate->number, &gate->fence);
+	job_never_issued(((const CommitGate *) gate)->job_key, gate->number, &gate->fence);
 }
 
 static char *

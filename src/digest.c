@@ -17,7 +17,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
-#include "fencing.h"
+#include "digest.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/inval.h"
@@ -41,47 +41,31 @@ static uint64 function_changes = 1;
 Datum
 fencing_digest(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BYTEA_P(fencing_make_digest(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1)));
-}
-
-bool
-fencing_known_digest_version(int digest_version)
-{
-	return digest_version == FENCING_DIGEST_VERSION;
-}
-
-/* Raises LF002 for one that is not known. */
-void
-fencing_require_digest_version(int digest_version)
-{
-	if (!fencing_known_digest_version(digest_version))
-		ereport(ERROR,
-				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
-				 errmsg("digest version %d is not known", digest_version)));
+	PG_RETURN_BYTEA_P(digest_make(PG_GETARG_JSONB_P(0), PG_GETARG_INT32(1)));
 }
 
 /*
  * The digest of a document, 32 bytes; of none (NULL) that of the empty text,
- * which no document has.  Raises what fencing_canonicalize() does.
+ * which no document has.  Raises what canonical_append() does.
  */
 bytea *
-fencing_make_digest(Jsonb *document, int digest_version)
+digest_make(Jsonb *document, int digest_version)
 {
 	StringInfoData canonical;
 	bytea	   *digest;
 
-	fencing_require_digest_version(digest_version);
+	canonical_require_version(digest_version);
 	initStringInfo(&canonical);
 	if (document != NULL)
-		fencing_canonicalize(document, digest_version, &canonical);
-	digest = fencing_sha256(canonical.data, canonical.len);
+		canonical_append(document, digest_version, &canonical);
+	digest = digest_sha256(canonical.data, canonical.len);
 	pfree(canonical.data);
 	return digest;
 }
 
 /* SHA-256 (FIPS 180-4), 32 bytes. */
 bytea *
-fencing_sha256(const char *data, int length)
+digest_sha256(const char *data, int length)
 {
 	Datum		input = PointerGetDatum(cstring_to_text_with_len(data, length));
 

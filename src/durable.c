@@ -23,7 +23,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "fencing.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
@@ -31,6 +30,7 @@
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "store.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
@@ -48,7 +48,7 @@ static int	wait_mode(void);
  * be read has been flushed: what writes a receipt or a fence sees to that.
  */
 void
-fencing_wait_for_standbys(void)
+durable_wait_for_standbys(void)
 {
 	int			pause = FIRST_PAUSE_MS;
 	XLogRecPtr	lsn;

@@ -32,8 +32,8 @@
 #include "access/xlog.h"
 #include "access/xlogrecovery.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
 #include "funcapi.h"
+#include "job.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/lmgr.h"
@@ -65,7 +65,7 @@ typedef struct Identity
 	int64		foreign_epoch;	/* their highest, or -1 */
 } Identity;
 
-/* what fencing_raise_floor() looks at */
+/* what epoch_raise_floor() looks at */
 typedef struct RaiseFloor
 {
 	Relation	rel;
@@ -98,7 +98,7 @@ PG_FUNCTION_INFO_V1(fencing_epoch_start);
 PG_FUNCTION_INFO_V1(fencing_read_epoch);
 PG_FUNCTION_INFO_V1(fencing_new_epoch);
 
-/* As of the last fencing_enter_epoch(). */
+/* As of the last epoch_enter(). */
 static int64 current_epoch;
 static TimeLineID current_tli;
 static bool current_written;	/* our row says so already */
@@ -109,7 +109,7 @@ static bool current_written;	/* our row says so already */
 Datum
 fencing_epoch_start(PG_FUNCTION_ARGS)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	Relation	rel = store_table_open(STORE_FLOOR, AccessShareLock);
 	TimeLineID	tli = current_timeline();
 	Identity	identity;
 	int64		epoch;
@@ -133,7 +133,7 @@ fencing_epoch_start(PG_FUNCTION_ARGS)
 Datum
 fencing_read_epoch(PG_FUNCTION_ARGS)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
+	Relation	rel = store_table_open(STORE_FLOOR, AccessShareLock);
 	TimeLineID	tli = current_timeline();
 	Identity	identity;
 	bool		behind;
@@ -173,8 +173,8 @@ fencing_read_epoch(PG_FUNCTION_ARGS)
 Datum
 fencing_new_epoch(PG_FUNCTION_ARGS)
 {
-	text	   *reason = fencing_arg_reason(fcinfo, 0, "reason");
-	int64		above = PG_ARGISNULL(1) ? 0 : fencing_arg_token(fcinfo, 1, "above");
+	text	   *reason = args_reason(fcinfo, 0, "reason");
+	int64		above = PG_ARGISNULL(1) ? 0 : args_token(fcinfo, 1, "above");
 	Relation	rel;
 	Identity	identity;
 	TimeLineID	tli;
@@ -183,10 +183,10 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 	store_begin_write("fencing_new_epoch()");
 
 	lock_floor();
-	rel = fencing_open(FENCING_FLOOR, NoLock);
+	rel = store_table_open(STORE_FLOOR, NoLock);
 	look_afresh(rel, &identity);
 	if (identity.own != NULL)
-		fencing_require_visible(rel, identity.own);
+		store_require_visible(rel, identity.own);
 	advance_sequences();
 
 	/* a timeline before the one we know is what this function is called for */
@@ -197,10 +197,10 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 
 	/* inserted anew: a logical subscriber that lacks the row would skip an update */
 	if (identity.own != NULL)
-		fencing_delete(rel, identity.own);
+		store_delete(rel, identity.own);
 	identity.own = NULL;
 	write_row(rel, &identity, tli, epoch, identity.own_floor);
-	fencing_record_revocation(NULL, epoch << EPOCH_BITS, reason);
+	epoch_record_revocation(NULL, epoch << EPOCH_BITS, reason);
 	ForceSyncCommit();
 	table_close(rel, NoLock);
 	PG_RETURN_INT64(epoch << EPOCH_BITS);
@@ -219,8 +219,8 @@ lock_floor(void)
 	LOCKTAG		tag;
 	ErrorData  *error;
 
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, fencing_table_oid(FENCING_FLOOR));
-	while (!fencing_subtransaction(lock_within_slice, &slice, &error))
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, store_table_oid(STORE_FLOOR));
+	while (!store_subtransaction(lock_within_slice, &slice, &error))
 	{
 		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 			ReThrowError(error);
@@ -241,7 +241,7 @@ lock_within_slice(void *arg)
 		slice = Min(slice, LockTimeout);
 	(void) set_config_option("lock_timeout", psprintf("%d", slice), PGC_USERSET,
 							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	LockRelationOid(fencing_table_oid(FENCING_FLOOR), ExclusiveLock);
+	LockRelationOid(store_table_oid(STORE_FLOOR), ExclusiveLock);
 	AtEOXact_GUC(true, level);
 	return true;
 }
@@ -262,7 +262,7 @@ tell_lockers(const LOCKTAG *tag)
 	Datum		args[] = {ObjectIdGetDatum(tag->locktag_field1),
 		ObjectIdGetDatum(tag->locktag_field2)};
 
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, notice_lockers, NULL);
+	owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, notice_lockers, NULL);
 }
 
 static void
@@ -301,23 +301,23 @@ advance_sequences(void)
 		"  (SELECT pg_catalog.max(a.event_no) FROM fencing.outbox_acks a)) AS no) x"
 		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value"
 	};
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
 	for (size_t i = 0; i < lengthof(queries); i++)
-		fencing_query_as_owner(queries[i], 0, NULL, NULL, NULL, snapshot, NULL, NULL);
+		owner_query_run(queries[i], 0, NULL, NULL, NULL, snapshot, NULL, NULL);
 	UnregisterSnapshot(snapshot);
 }
 
 /*
  * The token at and below which tokens are of a former epoch.  Leaves
- * fencing.floor locked; give that back by fencing_leave_epoch() unless
+ * fencing.floor locked; give that back by epoch_leave() unless
  * something was written.  Raises 55000 if the database is behind the timeline
  * that it was on, 54000 if no epochs are left.
  */
 int64
-fencing_enter_epoch(void)
+epoch_enter(void)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, RowShareLock);
+	Relation	rel = store_table_open(STORE_FLOOR, RowShareLock);
 	Identity	identity;
 
 	look_afresh(rel, &identity);
@@ -333,9 +333,9 @@ fencing_enter_epoch(void)
 }
 
 void
-fencing_leave_epoch(void)
+epoch_leave(void)
 {
-	UnlockRelationOid(fencing_table_oid(FENCING_FLOOR), RowShareLock);
+	UnlockRelationOid(store_table_oid(STORE_FLOOR), RowShareLock);
 }
 
 /* The timeline that is written, or on a standby replayed, now; pg_control lags. */
@@ -369,9 +369,9 @@ require_not_behind(const Identity *identity, TimeLineID tli)
 				 errhint("An administrator has to call fencing_new_epoch() before the database is used.")));
 }
 
-/* The number of the epoch; fencing_enter_epoch() has been called. */
+/* The number of the epoch; epoch_enter() has been called. */
 int64
-fencing_current_epoch(void)
+epoch_current(void)
 {
 	return current_epoch;
 }
@@ -402,7 +402,7 @@ check_epoch(int64 epoch)
 static void
 look_afresh(Relation rel, Identity *identity)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
 	look(rel, snapshot, identity);
 	UnregisterSnapshot(snapshot);
@@ -420,20 +420,20 @@ look(Relation rel, Snapshot snapshot, Identity *identity)
 	identity->foreign_epoch = -1;
 	identity_key(key);
 
-	foreach(lc, fencing_scan_all(rel, snapshot))
+	foreach(lc, store_scan_all(rel, snapshot))
 	{
 		HeapTuple	row = (HeapTuple) lfirst(lc);
-		int64		epoch = DatumGetInt64(fencing_get(rel, row, Anum_floor_epoch));
+		int64		epoch = DatumGetInt64(store_get(rel, row, Anum_floor_epoch));
 
-		if (DatumGetInt64(fencing_get(rel, row, Anum_floor_sysid)) == DatumGetInt64(key[0]) &&
-			DatumGetObjectId(fencing_get(rel, row, Anum_floor_dboid)) == DatumGetObjectId(key[1]) &&
-			DatumGetObjectId(fencing_get(rel, row, Anum_floor_reloid)) == DatumGetObjectId(key[2]))
+		if (DatumGetInt64(store_get(rel, row, Anum_floor_sysid)) == DatumGetInt64(key[0]) &&
+			DatumGetObjectId(store_get(rel, row, Anum_floor_dboid)) == DatumGetObjectId(key[1]) &&
+			DatumGetObjectId(store_get(rel, row, Anum_floor_reloid)) == DatumGetObjectId(key[2]))
 		{
 			identity->own = row;
-			identity->own_tli = DatumGetInt64(fencing_get(rel, row, Anum_floor_tli));
+			identity->own_tli = DatumGetInt64(store_get(rel, row, Anum_floor_tli));
 			identity->own_epoch = epoch;
-			identity->own_floor = DatumGetInt64(fencing_get(rel, row, Anum_floor_floor));
-			identity->own_since = DatumGetTimestampTz(fencing_get(rel, row, Anum_floor_since));
+			identity->own_floor = DatumGetInt64(store_get(rel, row, Anum_floor_floor));
+			identity->own_since = DatumGetTimestampTz(store_get(rel, row, Anum_floor_since));
 		}
 		else
 		{
@@ -449,7 +449,7 @@ identity_key(Datum *key)
 {
 	key[0] = Int64GetDatum((int64) GetSystemIdentifier());
 	key[1] = ObjectIdGetDatum(MyDatabaseId);
-	key[2] = ObjectIdGetDatum(fencing_table_oid(FENCING_FLOOR));
+	key[2] = ObjectIdGetDatum(store_table_oid(STORE_FLOOR));
 }
 
 /*
@@ -457,18 +457,18 @@ identity_key(Datum *key)
  * lock or the fence, so that his job cannot be forgotten meanwhile.
  */
 int64
-fencing_floor(void)
+epoch_floor(void)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, AccessShareLock);
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Relation	rel = store_table_open(STORE_FLOOR, AccessShareLock);
+	Snapshot	snapshot = store_fresh_snapshot();
 	Datum		key[3];
 	HeapTuple	own;
 	int64		floor = 0;
 
 	identity_key(key);
-	own = fencing_find(rel, 3, key, snapshot);
+	own = store_find(rel, 3, key, snapshot);
 	if (own != NULL)
-		floor = DatumGetInt64(fencing_get(rel, own, Anum_floor_floor));
+		floor = DatumGetInt64(store_get(rel, own, Anum_floor_floor));
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 	return floor;
@@ -476,15 +476,15 @@ fencing_floor(void)
 
 /*
  * The token to issue after last, the job's last one or 0.  Writes the epoch
- * down if that is due.  fencing_enter_epoch() has been called, and the job is
+ * down if that is due.  epoch_enter() has been called, and the job is
  * locked.  Raises 54000 if no tokens are left.
  */
 int64
-fencing_next_token(int64 last, bool external)
+epoch_next_token(int64 last, bool external)
 {
 	if (!external)
 	{
-		last = Max(last, Max(fencing_floor(), current_epoch << EPOCH_BITS));
+		last = Max(last, Max(epoch_floor(), current_epoch << EPOCH_BITS));
 		if (!current_written)
 			write_down();
 	}
@@ -503,7 +503,7 @@ fencing_next_token(int64 last, bool external)
 static void
 write_down(void)
 {
-	Relation	rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
+	Relation	rel = store_table_open(STORE_FLOOR, RowExclusiveLock);
 	Datum		key[3];
 
 	identity_key(key);
@@ -520,8 +520,8 @@ write_epoch(void *arg, Snapshot snapshot)
 
 	look(rel, snapshot, &identity);
 	if (identity.own != NULL &&
-		((IsolationUsesXactSnapshot() && !fencing_visible_to_transaction(rel, identity.own)) ||
-		 fencing_lock_row(rel, identity.own, LockWaitSkip) != FENCING_LOCKED))
+		((IsolationUsesXactSnapshot() && !store_visible_to_transaction(rel, identity.own)) ||
+		 store_lock_row(rel, identity.own, LockWaitSkip) != STORE_LOCKED))
 		return false;
 	write_row(rel, &identity, current_tli, current_epoch, identity.own_floor);
 	return true;
@@ -541,21 +541,21 @@ write_row(Relation rel, const Identity *identity, TimeLineID tli, int64 epoch, i
 	values[Anum_floor_since - 1] = TimestampTzGetDatum(epoch == identity->own_epoch ?
 													   identity->own_since : GetCurrentTimestamp());
 	if (identity->own == NULL)
-		fencing_insert(rel, values, nulls);
+		store_insert(rel, values, nulls);
 	else
-		fencing_update(rel, identity->own, values, nulls);
+		store_update(rel, identity->own, values, nulls);
 }
 
 /* Keeps who stopped a job, or with job_key NULL all of them, and why. */
 void
-fencing_record_revocation(text *job_key, int64 token, text *reason)
+epoch_record_revocation(text *job_key, int64 token, text *reason)
 {
 	Oid			argtypes[] = {TEXTOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
 	Datum		args[] = {PointerGetDatum(job_key), Int64GetDatum(token),
 		PointerGetDatum(reason), TimestampTzGetDatum(GetCurrentTimestamp())};
 	bool		nulls[lengthof(args)] = {job_key == NULL};
 
-	fencing_execute_as_owner("INSERT INTO fencing.revocations"
+	owner_query_bigints("INSERT INTO fencing.revocations"
 							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
 							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
 							 lengthof(args), argtypes, args, nulls, NULL, 0, NULL);
@@ -566,11 +566,11 @@ fencing_record_revocation(text *job_key, int64 token, text *reason)
  * Forgetting a job is the only caller, and the floor is the last of its locks.
  */
 void
-fencing_raise_floor(int64 token)
+epoch_raise_floor(int64 token)
 {
 	RaiseFloor	raise = {.token = token};
 
-	raise.rel = fencing_open(FENCING_FLOOR, RowExclusiveLock);
+	raise.rel = store_table_open(STORE_FLOOR, RowExclusiveLock);
 	store_until_decided(look_floor, &raise);
 	table_close(raise.rel, NoLock);
 }
@@ -585,10 +585,10 @@ look_floor(void *arg, Snapshot snapshot)
 	if (raise->identity.own == NULL)
 	{
 		identity_key(key);
-		return key_lock_make(raise->rel, 3, key, true, make_floor, raise) == FENCING_LOCKED;
+		return key_lock_make(raise->rel, 3, key, true, make_floor, raise) == STORE_LOCKED;
 	}
 	return raise->identity.own_floor >= raise->token ||
-		fencing_with_row_lock(raise->rel, raise->identity.own, snapshot, true,
+		store_with_row_lock(raise->rel, raise->identity.own, snapshot, true,
 							  raise_floor, raise);
 }
 
@@ -607,7 +607,7 @@ raise_floor(void *arg)
 	RaiseFloor *raise = (RaiseFloor *) arg;
 
 	if (raise->identity.own != NULL)
-		fencing_require_visible(raise->rel, raise->identity.own);
+		store_require_visible(raise->rel, raise->identity.own);
 	write_row(raise->rel, &raise->identity, current_tli, current_epoch,
 			  Max(raise->identity.own_floor, raise->token));
 	return true;

@@ -11,7 +11,8 @@
 
 #include <limits.h>
 
-#include "fencing.h"
+#include "once.h"
+#include "outbox.h"
 #include "utils/guc.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
@@ -51,12 +52,12 @@ _PG_init(void)
 	DefineCustomBoolVariable("fencing.outbox_notify",
 							 "Sends a notification on channel \"fencing_outbox\" with each transaction that emits events.",
 							 NULL,
-							 &fencing_outbox_notify,
+							 &outbox_notify,
 							 false,
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("fencing");
-	fencing_init_authorize();
+	once_authorize_init();
 }

@@ -33,7 +33,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "gate.h"
+#include "digest.h"
+#include "job.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -77,9 +78,9 @@ gate_enter(Gate *gate)
 	if (gate->outcome == FENCING_COMMITTED)
 		accept(gate);
 	else if (gate->in_epoch)
-		fencing_leave_epoch();
+		epoch_leave();
 	if (gate->outcome == FENCING_REPLAYED || gate->outcome == FENCING_CONFLICT)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 }
 
 /* Raises 25P01, before anything is written. */
@@ -120,7 +121,7 @@ has_scope(const Gate *gate, Relation scope_rel, const Datum *scope, int nscope)
 		return false;
 	for (int i = 0; i < nscope; i++)
 	{
-		if (!fencing_same_text(DatumGetTextPP(gate->scope[i]), DatumGetTextPP(scope[i])))
+		if (!args_same_text(DatumGetTextPP(gate->scope[i]), DatumGetTextPP(scope[i])))
 			return false;
 	}
 	return true;
@@ -169,7 +170,7 @@ look(void *arg, Snapshot snapshot)
 	if (gate->verdict.certain)
 		return was_in_epoch;
 	if (gate->fence.found)
-		return fencing_with_row_lock(gate->scope_rel, gate->fence.tuple, snapshot,
+		return store_with_row_lock(gate->scope_rel, gate->fence.tuple, snapshot,
 									 gate->outcome == FENCING_COMMITTED, decide_again, gate);
 	if (gate->maker_awaited)
 		return true;
@@ -189,7 +190,7 @@ static bool
 decide_again(void *arg)
 {
 	Gate	   *gate = (Gate *) arg;
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
 	gate->kind->find_receipt(gate, snapshot);
 	UnregisterSnapshot(snapshot);
@@ -206,7 +207,7 @@ decide_again(void *arg)
 static void
 decide_slot(Gate *gate)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
 	gate->kind->find_receipt(gate, snapshot);
 	UnregisterSnapshot(snapshot);
@@ -231,7 +232,7 @@ decide_slot(Gate *gate)
 			unlock_slot(gate);
 			return;
 		}
-		snapshot = fencing_fresh_snapshot();
+		snapshot = store_fresh_snapshot();
 		gate->kind->find_receipt(gate, snapshot);
 		UnregisterSnapshot(snapshot);
 		if (gate->receipt.found)
@@ -264,7 +265,7 @@ judge(Gate *gate)
 
 		if (gate->kind->numbers == GATE_TOKENS && !gate->in_epoch)
 		{
-			gate->epoch_start = fencing_enter_epoch();
+			gate->epoch_start = epoch_enter();
 			gate->in_epoch = true;
 		}
 		gate->verdict = gate_judge_number(gate->kind->numbers, &gate->fence, gate->number,
@@ -292,7 +293,7 @@ gate_judge_number(GateNumbers numbers, const GateFence *fence, int64 number, int
 	if (!fence->found)
 	{
 		verdict.outcome = FENCING_PRUNED;
-		verdict.issued = former_epoch || (tokens && number <= fencing_floor());
+		verdict.issued = former_epoch || (tokens && number <= epoch_floor());
 		verdict.certain = !former_epoch;
 	}
 	else if (number < fence->number)
@@ -321,7 +322,7 @@ judge_receipt(Gate *gate)
 	GateReceipt *receipt = &gate->receipt;
 	bytea	   *digest;
 
-	if (!receipt->purged && !fencing_known_digest_version(receipt->digest_version) && !gate->again)
+	if (!receipt->purged && !canonical_is_known_version(receipt->digest_version) && !gate->again)
 		ereport(WARNING,
 				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
 				 errmsg("receipt has a digest of version %d, which this installation does not know",
@@ -332,7 +333,7 @@ judge_receipt(Gate *gate)
 		return FENCING_AGAIN;
 	if (receipt->purged)
 		return FENCING_PRUNED;
-	if (digest == NULL || !fencing_same_text(digest, receipt->digest))
+	if (digest == NULL || !args_same_text(digest, receipt->digest))
 		return FENCING_CONFLICT;
 
 	gate->result = receipt->result;
@@ -366,13 +367,13 @@ check_transaction_snapshot(Gate *gate)
 
 		/* reading it as any SELECT would: the predicate lock is needed */
 		if (same && fence.found && IsolationIsSerializable())
-			(void) fencing_visible_to_transaction(gate->scope_rel, gate->fence.tuple);
+			(void) store_visible_to_transaction(gate->scope_rel, gate->fence.tuple);
 	}
 	UnregisterSnapshot(snapshot);
 	gate->receipt = receipt;
 	gate->fence = fence;
 	if (!same)
-		fencing_serialization_failure();
+		store_serialization_failure();
 }
 
 /*
@@ -431,13 +432,13 @@ accept(Gate *gate)
 static bool
 lock_slot(const Gate *gate, bool wait)
 {
-	return fencing_lock_absent(gate->scope_rel, gate->nscope, gate->scope, wait);
+	return key_lock_absent(gate->scope_rel, gate->nscope, gate->scope, wait);
 }
 
 static void
 unlock_slot(const Gate *gate)
 {
-	fencing_unlock_absent(gate->scope_rel, gate->nscope, gate->scope);
+	key_lock_release(gate->scope_rel, gate->nscope, gate->scope);
 }
 
 static void

@@ -10,8 +10,9 @@
 #ifndef GATE_H
 #define GATE_H
 
-#include "fencing.h"
 #include "statement.h"
+#include "store.h"
+#include "utils/jsonb.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
@@ -189,7 +190,7 @@ extern bool gate_same_fence(const GateFence *a, const GateFence *b, int64 number
  */
 extern Datum gate_call(FunctionCallInfo fcinfo, Gate *gate);
 extern void gate_call_pass(Gate *gate);
-extern bool gate_called_by_client(FunctionCallInfo fcinfo);
+extern bool gate_call_by_client(FunctionCallInfo fcinfo);
 
 #pragma GCC visibility pop
 

@@ -79,8 +79,8 @@ Datum
 gate_call(FunctionCallInfo fcinfo, Gate *gate)
 {
 	const GateKind *kind = gate->kind;
-	bool		report_errors = fencing_arg_bool(fcinfo, kind->report_errors_arg, "report_errors");
-	bool		strict = fencing_arg_bool(fcinfo, kind->strict_arg, "strict");
+	bool		report_errors = args_bool(fcinfo, kind->report_errors_arg, "report_errors");
+	bool		strict = args_bool(fcinfo, kind->strict_arg, "strict");
 	GateAttempt call = {fcinfo, gate};
 	ErrorData  *error = NULL;
 	Datum		values[GATE_NCOLUMNS] = {0};
@@ -91,7 +91,7 @@ gate_call(FunctionCallInfo fcinfo, Gate *gate)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("strict and report_errors exclude each other")));
 	if (kind->wait_arg != GATE_NO_ARGUMENT)
-		gate->no_wait = !fencing_arg_bool(fcinfo, kind->wait_arg, "wait");
+		gate->no_wait = !args_bool(fcinfo, kind->wait_arg, "wait");
 
 	/* to be asked before a subtransaction is begun, which looks like a block */
 	gate->alone = PG_ARGISNULL(kind->statement_arg) && is_called_alone(fcinfo);
@@ -104,7 +104,7 @@ gate_call(FunctionCallInfo fcinfo, Gate *gate)
 	report(gate, error, values, nulls);
 	if (strict)
 		require_accepted(gate);
-	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+	return args_answer(fcinfo, gate->outcome, values, nulls);
 }
 
 /*
@@ -188,7 +188,7 @@ require_accepted(const Gate *gate)
 		ereport(ERROR,
 				(errcode(ERRCODE_FENCING_NOT_ACCEPTED),
 				 errmsg("attempt was not accepted: %s", gate->kind->describe(gate)),
-				 errdetail("The outcome is \"%s\".", fencing_outcome_name(gate->outcome)),
+				 errdetail("The outcome is \"%s\".", args_outcome_name(gate->outcome)),
 				 next_steps[gate->outcome] != NULL ?
 				 errhint("%s", _(next_steps[gate->outcome])) : 0));
 }
@@ -210,7 +210,7 @@ is_called_alone(FunctionCallInfo fcinfo)
 
 /* Does the client's own command call the function, not another function? */
 bool
-gate_called_by_client(FunctionCallInfo fcinfo)
+gate_call_by_client(FunctionCallInfo fcinfo)
 {
 	return caller(fcinfo) != CALLER_OTHER;
 }
@@ -372,7 +372,7 @@ attempt_reporting(GateAttempt *call)
 {
 	ErrorData  *error = NULL;
 
-	(void) fencing_subtransaction(attempt, call, &error);
+	(void) store_subtransaction(attempt, call, &error);
 	if (error != NULL && must_propagate(error))
 		ReThrowError(error);
 	return error;

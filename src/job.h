@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * job.h
- *	  Fences and leases.
+ *	  Jobs: epochs, fences, leases, and the passes of a transaction.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -11,24 +11,36 @@
 #define JOB_H
 
 #include "gate.h"
+#include "utils/uuid.h"
 
 /* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */
 #pragma GCC visibility push(hidden)
 
 /*
- * fence.c: fences, and what lease.c shares with it
+ * epoch.c: what this database may have issued before
  */
-typedef struct FencingLease
+extern int64 epoch_enter(void);
+extern void epoch_leave(void);
+extern int64 epoch_current(void);
+extern int64 epoch_floor(void);
+extern int64 epoch_next_token(int64 last, bool external);
+extern void epoch_raise_floor(int64 token);
+extern void epoch_record_revocation(text *job_key, int64 token, text *reason);
+
+/*
+ * job.c: fences, and what lease.c shares with it
+ */
+typedef struct Lease
 {
 	bool		found;
 	HeapTuple	tuple;
 	pg_uuid_t	owner;
 	int64		token;
 	TimestampTz until;
-} FencingLease;
+} Lease;
 
 /* One call about a job: its arguments, what it sees, its answer. */
-typedef struct FencingJob
+typedef struct Job
 {
 	/* arguments, as far as the function has them */
 	text	   *job_key;
@@ -42,7 +54,7 @@ typedef struct FencingJob
 	Relation	leases;
 	int64		epoch_start;
 	GateFence	fence;
-	FencingLease lease;
+	Lease lease;
 
 	/* answer */
 	FencingOutcome outcome;
@@ -51,27 +63,33 @@ typedef struct FencingJob
 	int64		new_token;
 	TimestampTz until;			/* of the lease; 0 if that is not known */
 	int64		retry_after_ms;
-} FencingJob;
+} Job;
 
-extern void fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
+extern void job_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
 							   GateFence *fence);
-extern void fencing_begin_job(FencingJob *job, const char *function);
-extern void fencing_end_job(FencingJob *job);
-extern void fencing_look_job(FencingJob *job, Snapshot snapshot);
-extern bool fencing_is_live(const FencingJob *job, TimestampTz now);
-extern void fencing_refuse_external(const FencingJob *job);
-extern void fencing_write_fence(FencingJob *job, int64 token, bool external);
-extern bool fencing_is_current(FencingJob *job, Snapshot snapshot);
-pg_noreturn extern void fencing_never_issued(const text *job_key, int64 token,
+extern void job_begin(Job *job, const char *function);
+extern void job_end(Job *job);
+extern void job_look(Job *job, Snapshot snapshot);
+extern bool job_is_live(const Job *job, TimestampTz now);
+extern void job_refuse_external(const Job *job);
+extern void job_write_fence(Job *job, int64 token, bool external);
+extern bool job_is_current(Job *job, Snapshot snapshot);
+pg_noreturn extern void job_never_issued(const text *job_key, int64 token,
 											 const GateFence *fence);
-extern FencingOutcome fencing_with_token(FencingJob *job, bool expect_write, FencingWork work,
+extern FencingOutcome job_with_token(Job *job, bool expect_write, StoreWork work,
 										 void *arg);
-extern void fencing_require_same_fence(const FencingJob *job);
+extern void job_require_same_fence(const Job *job);
 
 /*
  * lease.c: leases
  */
-extern void fencing_take_lease(FencingJob *job);
+extern void lease_take(Job *job);
+
+/*
+ * pass.c: the jobs that the transaction may write for
+ */
+extern void pass_give(const text *job_key);
+extern bool pass_has(const text *job_key);
 
 #pragma GCC visibility pop
 

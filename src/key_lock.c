@@ -36,11 +36,11 @@
 #include "catalog/pg_type.h"
 #include "common/hmac.h"
 #include "common/sha2.h"
-#include "fencing.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/procarray.h"
+#include "store.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -78,13 +78,13 @@ static int	naggregates = 0;
 
 /*
  * The lock for making the row with this primary key; give it back by
- * fencing_unlock_absent() when the row has been inserted, or is not going to be.
+ * key_lock_release() when the row has been inserted, or is not going to be.
  * Somebody else may have made it before: look with a fresh snapshot.  If somebody
  * is just making it: with wait, waits for the end of that transaction; else
  * returns false.  keys has all columns of the primary key.
  */
 bool
-fencing_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
+key_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
 {
 	LOCKTAG		tag;
 
@@ -96,7 +96,7 @@ fencing_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
 		CHECK_FOR_INTERRUPTS();
 		if (LockAcquire(&tag, ExclusiveLock, false, !wait) == LOCKACQUIRE_NOT_AVAIL)
 			return false;
-		maker = fencing_find_maker(rel, nkeys, keys);
+		maker = store_find_maker(rel, nkeys, keys);
 		if (!TransactionIdIsValid(maker))
 			return true;
 		LockRelease(&tag, ExclusiveLock, false);
@@ -107,7 +107,7 @@ fencing_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
 }
 
 void
-fencing_unlock_absent(Relation rel, int nkeys, const Datum *keys)
+key_lock_release(Relation rel, int nkeys, const Datum *keys)
 {
 	LOCKTAG		tag;
 
@@ -117,23 +117,23 @@ fencing_unlock_absent(Relation rel, int nkeys, const Datum *keys)
 
 /*
  * Makes a row under its lock: make is called with a snapshot newer than the
- * lock, and returns whether it has inserted the row.  FENCING_MOVED: it has not,
- * because somebody else had been faster.  FENCING_BUSY: without wait, somebody is
+ * lock, and returns whether it has inserted the row.  STORE_MOVED: it has not,
+ * because somebody else had been faster.  STORE_BUSY: without wait, somebody is
  * just making it.
  */
-FencingLock
+StoreLock
 key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait, StoreLook make, void *arg)
 {
 	Snapshot	snapshot;
 	bool		made;
 
-	if (!fencing_lock_absent(rel, nkeys, keys, wait))
-		return FENCING_BUSY;
-	snapshot = fencing_fresh_snapshot();
+	if (!key_lock_absent(rel, nkeys, keys, wait))
+		return STORE_BUSY;
+	snapshot = store_fresh_snapshot();
 	made = make(arg, snapshot);
 	UnregisterSnapshot(snapshot);
-	fencing_unlock_absent(rel, nkeys, keys);
-	return made ? FENCING_LOCKED : FENCING_MOVED;
+	key_lock_release(rel, nkeys, keys);
+	return made ? STORE_LOCKED : STORE_MOVED;
 }
 
 /*
@@ -167,7 +167,7 @@ wait_for_end(TransactionId xid)
  * makes later ones wait until this one has ended.  Raises 54000.
  */
 void
-fencing_lock_aggregate(const text *type, const text *id)
+key_lock_aggregate(const text *type, const text *id)
 {
 	Oid			no_table = InvalidOid;
 	StringInfoData name;
@@ -192,7 +192,7 @@ row_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys)
 	appendBinaryStringInfo(&name, (char *) &relid, sizeof(relid));
 	for (int i = 0; i < nkeys; i++)
 	{
-		/* the primary key is the first columns: table.c has looked */
+		/* the primary key is the first columns: store_table.c has looked */
 		if (TupleDescAttr(RelationGetDescr(rel), i)->attlen == -1)
 			append_text(&name, DatumGetTextPP(keys[i]));
 		else

@@ -44,21 +44,21 @@
 static bool look_take(void *arg, Snapshot snapshot);
 static bool look_renew(void *arg, Snapshot snapshot);
 static bool look_release(void *arg, Snapshot snapshot);
-static Datum lease_answer(FunctionCallInfo fcinfo, FencingJob *job);
-static bool is_callers(const FencingJob *job);
-static bool is_others(const FencingJob *job, TimestampTz now);
-static bool is_extendable(const FencingJob *job, TimestampTz now);
-static bool is_unsuperseded(const FencingJob *job);
-static bool is_renewable(const FencingJob *job);
-static bool still_unsuperseded(FencingJob *job);
-static void answer_held(FencingJob *job, TimestampTz now);
-static void answer_busy(FencingJob *job);
+static Datum lease_answer(FunctionCallInfo fcinfo, Job *job);
+static bool is_callers(const Job *job);
+static bool is_others(const Job *job, TimestampTz now);
+static bool is_extendable(const Job *job, TimestampTz now);
+static bool is_unsuperseded(const Job *job);
+static bool is_renewable(const Job *job);
+static bool still_unsuperseded(Job *job);
+static void answer_held(Job *job, TimestampTz now);
+static void answer_busy(Job *job);
 static bool acquire_new(void *arg, Snapshot snapshot);
 static bool acquire_existing(void *arg);
-static bool lock_or_give_up(FencingJob *job, Relation rel, HeapTuple tuple);
+static bool lock_or_give_up(Job *job, Relation rel, HeapTuple tuple);
 static bool renew_locked(void *arg);
 static bool release_locked(void *arg);
-static void write_lease(FencingJob *job, int64 token, TimestampTz until);
+static void write_lease(Job *job, int64 token, TimestampTz until);
 
 PG_FUNCTION_INFO_V1(fencing_acquire);
 PG_FUNCTION_INFO_V1(fencing_renew);
@@ -71,26 +71,26 @@ PG_FUNCTION_INFO_V1(fencing_release);
 Datum
 fencing_acquire(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	fencing_refuse_null(fcinfo, 1, "owner");
+	job.job_key = args_key(fcinfo, 0, "job_key");
+	args_refuse_null(fcinfo, 1, "owner");
 	job.owner = *PG_GETARG_UUID_P(1);
-	job.ttl = fencing_arg_ttl(fcinfo, 2, "ttl");
+	job.ttl = args_ttl(fcinfo, 2, "ttl");
 
-	fencing_begin_job(&job, "fencing_acquire()");
-	fencing_take_lease(&job);
-	fencing_end_job(&job);
+	job_begin(&job, "fencing_acquire()");
+	lease_take(&job);
+	job_end(&job);
 
 	return lease_answer(fcinfo, &job);
 }
 
 /*
  * Takes the lease for the owner and ttl of the call: acquired, renewed or held.
- * fencing_begin_job() has been called.  Never waits.
+ * job_begin() has been called.  Never waits.
  */
 void
-fencing_take_lease(FencingJob *job)
+lease_take(Job *job)
 {
 	store_until_decided(look_take, job);
 }
@@ -98,27 +98,27 @@ fencing_take_lease(FencingJob *job)
 static bool
 look_take(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 	Datum		key = PointerGetDatum(job->job_key);
 	TimestampTz now;
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	now = GetCurrentTimestamp();
 	if (!job->fence.found)
 	{
-		FencingLock lock = key_lock_make(job->fences, 1, &key, false, acquire_new, job);
+		StoreLock lock = key_lock_make(job->fences, 1, &key, false, acquire_new, job);
 
-		if (lock == FENCING_BUSY)
+		if (lock == STORE_BUSY)
 			answer_busy(job);
-		return lock != FENCING_MOVED;
+		return lock != STORE_MOVED;
 	}
 
-	fencing_refuse_external(job);
+	job_refuse_external(job);
 	job->moved = false;
 	if (is_others(job, now))
 		answer_held(job, now);
 	else
-		(void) fencing_subtransaction(acquire_existing, job, NULL);
+		(void) store_subtransaction(acquire_existing, job, NULL);
 	return !job->moved;
 }
 
@@ -129,17 +129,17 @@ look_take(void *arg, Snapshot snapshot)
 Datum
 fencing_renew(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	fencing_refuse_null(fcinfo, 1, "owner");
+	job.job_key = args_key(fcinfo, 0, "job_key");
+	args_refuse_null(fcinfo, 1, "owner");
 	job.owner = *PG_GETARG_UUID_P(1);
-	job.token = fencing_arg_token(fcinfo, 2, "token");
-	job.ttl = fencing_arg_ttl(fcinfo, 3, "ttl");
+	job.token = args_token(fcinfo, 2, "token");
+	job.ttl = args_ttl(fcinfo, 3, "ttl");
 
-	fencing_begin_job(&job, "fencing_renew()");
+	job_begin(&job, "fencing_renew()");
 	store_until_decided(look_renew, &job);
-	fencing_end_job(&job);
+	job_end(&job);
 
 	return lease_answer(fcinfo, &job);
 }
@@ -147,23 +147,23 @@ fencing_renew(PG_FUNCTION_ARGS)
 static bool
 look_renew(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_look_job(job, snapshot);
-	fencing_refuse_external(job);
+	job_look(job, snapshot);
+	job_refuse_external(job);
 	job->outcome = FENCING_LOST;
 	return !is_renewable(job) ||
-		fencing_with_row_lock(job->leases, job->lease.tuple, snapshot, true, renew_locked, job);
+		store_with_row_lock(job->leases, job->lease.tuple, snapshot, true, renew_locked, job);
 }
 
 static bool
 renew_locked(void *arg)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
 	if (!still_unsuperseded(job))
 		return false;
-	fencing_require_visible(job->leases, job->lease.tuple);
+	store_require_visible(job->leases, job->lease.tuple);
 	job->outcome = FENCING_RENEWED;
 	write_lease(job, job->lease.token,
 				Max(job->lease.until, GetCurrentTimestamp() + job->ttl));
@@ -176,45 +176,45 @@ renew_locked(void *arg)
 Datum
 fencing_release(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	fencing_refuse_null(fcinfo, 1, "owner");
+	job.job_key = args_key(fcinfo, 0, "job_key");
+	args_refuse_null(fcinfo, 1, "owner");
 	job.owner = *PG_GETARG_UUID_P(1);
-	job.token = fencing_arg_token(fcinfo, 2, "token");
+	job.token = args_token(fcinfo, 2, "token");
 
-	fencing_begin_job(&job, "fencing_release()");
+	job_begin(&job, "fencing_release()");
 	store_until_decided(look_release, &job);
-	fencing_end_job(&job);
+	job_end(&job);
 	if (job.outcome == FENCING_RELEASED && !job.wrote)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 
-	return fencing_answer(fcinfo, job.outcome, NULL, NULL);
+	return args_answer(fcinfo, job.outcome, NULL, NULL);
 }
 
 static bool
 look_release(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_look_job(job, snapshot);
-	fencing_refuse_external(job);
+	job_look(job, snapshot);
+	job_refuse_external(job);
 	job->outcome = FENCING_LOST;
 	if (!is_unsuperseded(job))
 		return true;
 	job->outcome = FENCING_RELEASED;
 	return job->lease.until == DT_NOBEGIN ||
-		fencing_with_row_lock(job->leases, job->lease.tuple, snapshot, true, release_locked, job);
+		store_with_row_lock(job->leases, job->lease.tuple, snapshot, true, release_locked, job);
 }
 
 static bool
 release_locked(void *arg)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
 	if (!still_unsuperseded(job))
 		return false;
-	fencing_require_visible(job->leases, job->lease.tuple);
+	store_require_visible(job->leases, job->lease.tuple);
 	job->outcome = FENCING_RELEASED;
 	/* not "now": a heartbeat that is late revives an expired lease */
 	write_lease(job, job->lease.token, DT_NOBEGIN);
@@ -223,7 +223,7 @@ release_locked(void *arg)
 
 /* The answer of acquire and renew. */
 static Datum
-lease_answer(FunctionCallInfo fcinfo, FencingJob *job)
+lease_answer(FunctionCallInfo fcinfo, Job *job)
 {
 	Datum		values[4];
 	bool		nulls[4] = {true, true, true, true};
@@ -244,11 +244,11 @@ lease_answer(FunctionCallInfo fcinfo, FencingJob *job)
 		values[3] = Int64GetDatum(job->retry_after_ms);
 		nulls[3] = false;
 	}
-	return fencing_answer(fcinfo, job->outcome, values, nulls);
+	return args_answer(fcinfo, job->outcome, values, nulls);
 }
 
 static bool
-is_callers(const FencingJob *job)
+is_callers(const Job *job)
 {
 	return job->lease.found &&
 		memcmp(&job->lease.owner, &job->owner, sizeof(pg_uuid_t)) == 0;
@@ -256,22 +256,22 @@ is_callers(const FencingJob *job)
 
 /* Somebody else was promised the job until later than now. */
 static bool
-is_others(const FencingJob *job, TimestampTz now)
+is_others(const Job *job, TimestampTz now)
 {
-	return fencing_is_live(job, now) && !is_callers(job);
+	return job_is_live(job, now) && !is_callers(job);
 }
 
 /* The caller has it already, by a token that still counts. */
 static bool
-is_extendable(const FencingJob *job, TimestampTz now)
+is_extendable(const Job *job, TimestampTz now)
 {
-	return fencing_is_live(job, now) && is_callers(job) &&
+	return job_is_live(job, now) && is_callers(job) &&
 		job->lease.token > job->epoch_start;
 }
 
 /* The caller's owner and token are the lease's, and nobody has a later token. */
 static bool
-is_unsuperseded(const FencingJob *job)
+is_unsuperseded(const Job *job)
 {
 	return job->fence.found && is_callers(job) &&
 		job->lease.token == job->token &&
@@ -280,7 +280,7 @@ is_unsuperseded(const FencingJob *job)
 
 /* The same, and it has not ended for its owner by a release or a new epoch. */
 static bool
-is_renewable(const FencingJob *job)
+is_renewable(const Job *job)
 {
 	return is_unsuperseded(job) && job->lease.until != DT_NOBEGIN &&
 		job->token > job->epoch_start;
@@ -291,11 +291,11 @@ is_renewable(const FencingJob *job)
  * it, maybe while we waited.
  */
 static bool
-still_unsuperseded(FencingJob *job)
+still_unsuperseded(Job *job)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
-	fencing_find_fence(job->fences, job->job_key, snapshot, &job->fence);
+	job_find_fence(job->fences, job->job_key, snapshot, &job->fence);
 	UnregisterSnapshot(snapshot);
 	if (is_unsuperseded(job))
 		return true;
@@ -305,7 +305,7 @@ still_unsuperseded(FencingJob *job)
 
 /* Somebody else has a live lease. */
 static void
-answer_held(FencingJob *job, TimestampTz now)
+answer_held(Job *job, TimestampTz now)
 {
 	job->outcome = FENCING_HELD;
 	job->until = job->lease.until;
@@ -315,7 +315,7 @@ answer_held(FencingJob *job, TimestampTz now)
 
 /* Somebody is just taking it, or committing. */
 static void
-answer_busy(FencingJob *job)
+answer_busy(Job *job)
 {
 	job->outcome = FENCING_HELD;
 	job->until = 0;
@@ -330,15 +330,15 @@ answer_busy(FencingJob *job)
 static bool
 acquire_new(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	if (job->fence.found)
 		return false;
 
-	fencing_require_same_fence(job);
+	job_require_same_fence(job);
 	job->outcome = FENCING_ACQUIRED;
-	fencing_write_fence(job, fencing_next_token(0, false), false);
+	job_write_fence(job, epoch_next_token(0, false), false);
 	write_lease(job, job->new_token, GetCurrentTimestamp() + job->ttl);
 	return true;
 }
@@ -351,7 +351,7 @@ acquire_new(void *arg, Snapshot snapshot)
 static bool
 acquire_existing(void *arg)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 	bool		extend = is_extendable(job, GetCurrentTimestamp());
 	TimestampTz now;
 
@@ -373,7 +373,7 @@ acquire_existing(void *arg)
 		return false;
 
 	if (job->lease.found)
-		fencing_require_visible(job->leases, job->lease.tuple);
+		store_require_visible(job->leases, job->lease.tuple);
 	if (extend)
 	{
 		job->outcome = FENCING_RENEWED;
@@ -381,9 +381,9 @@ acquire_existing(void *arg)
 	}
 	else
 	{
-		fencing_require_visible(job->fences, job->fence.tuple);
+		store_require_visible(job->fences, job->fence.tuple);
 		job->outcome = FENCING_ACQUIRED;
-		fencing_write_fence(job, fencing_next_token(job->fence.number, false), false);
+		job_write_fence(job, epoch_next_token(job->fence.number, false), false);
 		write_lease(job, job->new_token, now + job->ttl);
 	}
 	return true;
@@ -391,16 +391,16 @@ acquire_existing(void *arg)
 
 /* Locks a row without waiting; if it cannot, the answer is "held", or to look again. */
 static bool
-lock_or_give_up(FencingJob *job, Relation rel, HeapTuple tuple)
+lock_or_give_up(Job *job, Relation rel, HeapTuple tuple)
 {
-	switch (fencing_lock_row(rel, tuple, LockWaitSkip))
+	switch (store_lock_row(rel, tuple, LockWaitSkip))
 	{
-		case FENCING_LOCKED:
+		case STORE_LOCKED:
 			return true;
-		case FENCING_BUSY:
+		case STORE_BUSY:
 			answer_busy(job);
 			return false;
-		case FENCING_MOVED:
+		case STORE_MOVED:
 			job->moved = true;
 			return false;
 	}
@@ -408,7 +408,7 @@ lock_or_give_up(FencingJob *job, Relation rel, HeapTuple tuple)
 }
 
 static void
-write_lease(FencingJob *job, int64 token, TimestampTz until)
+write_lease(Job *job, int64 token, TimestampTz until)
 {
 	Datum		values[Natts_leases];
 	bool		nulls[Natts_leases] = {false};
@@ -418,9 +418,9 @@ write_lease(FencingJob *job, int64 token, TimestampTz until)
 	values[Anum_leases_token - 1] = Int64GetDatum(token);
 	values[Anum_leases_lease_until - 1] = TimestampTzGetDatum(until);
 	if (job->lease.found)
-		fencing_update(job->leases, job->lease.tuple, values, nulls);
+		store_update(job->leases, job->lease.tuple, values, nulls);
 	else
-		fencing_insert(job->leases, values, nulls);
+		store_insert(job->leases, values, nulls);
 
 	ForceSyncCommit();
 	job->new_token = token;

@@ -27,7 +27,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "digest.h"
 #include "gate.h"
+#include "once.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -62,8 +64,8 @@ static bool is_authorized(Gate *gate);
 static void open_once(Gate *gate);
 static void close_once(Gate *gate, LOCKMODE lockmode);
 static void put_hash_version(const Gate *gate, Datum *values, bool *nulls);
-static const RequestVersion *version_in_force(List *versions);
-static bool was_shown(OnceGate *once, const RequestVersion *version);
+static const OnceVersion *version_in_force(List *versions);
+static bool was_shown(OnceGate *once, const OnceVersion *version);
 static void find_record(Gate *gate, Snapshot snapshot);
 static bytea *make_request_digest(Gate *gate);
 static bytea *hash_by_record(OnceGate *once);
@@ -127,10 +129,10 @@ read_once_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
 	OnceGate   *once = (OnceGate *) gate;
 
-	once->tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
-	once->operation = fencing_arg_key(fcinfo, 1, "operation");
-	once->key = fencing_arg_key(fcinfo, 2, "key");
-	fencing_refuse_null(fcinfo, 3, "request");
+	once->tenant_id = args_key(fcinfo, 0, "tenant_id");
+	once->operation = args_key(fcinfo, 1, "operation");
+	once->key = args_key(fcinfo, 2, "key");
+	args_refuse_null(fcinfo, 3, "request");
 	once->request = PG_GETARG_JSONB_P(3);
 	once->auth = PG_ARGISNULL(5) ? NULL : PG_GETARG_JSONB_P(5);
 
@@ -148,7 +150,7 @@ open_once(Gate *gate)
 	OnceGate   *once = (OnceGate *) gate;
 
 	once->schemas = NULL;
-	gate->scope_rel = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	gate->scope_rel = store_table_open(STORE_RECORDS, RowExclusiveLock);
 	gate->nscope = 3;
 	gate->scope[0] = PointerGetDatum(once->tenant_id);
 	gate->scope[1] = PointerGetDatum(once->operation);
@@ -185,10 +187,10 @@ static bool
 is_authorized(Gate *gate)
 {
 	OnceGate   *once = (OnceGate *) gate;
-	FencingOperation operation;
-	const RequestVersion *shown;
+	OnceOperation operation;
+	const OnceVersion *shown;
 
-	fencing_load_operation(once->operation, &operation);
+	once_operation_load(once->operation, &operation);
 	once->versions = operation.versions;
 	if (once->versions == NIL)
 		ereport(ERROR,
@@ -196,28 +198,28 @@ is_authorized(Gate *gate)
 				 errmsg("operation \"%s\" has no request schema", text_to_cstring(once->operation)),
 				 errhint("Define one by fencing_define_request().")));
 
-	shown = fencing_find_version(once->versions, once->shown_version);
+	shown = once_operation_version(once->versions, once->shown_version);
 	if (shown == NULL)
 		shown = version_in_force(once->versions);
 	if (shown == NULL)
-		shown = (RequestVersion *) llast(once->versions);
+		shown = (OnceVersion *) llast(once->versions);
 	once->shown_version = shown->hash_version;
-	return fencing_authorize(once->tenant_id, once->operation,
-							 fencing_visible_request(shown->schema, once->request), once->auth,
+	return once_authorize(once->tenant_id, once->operation,
+							 once_projection_visible(shown->schema, once->request), once->auth,
 							 operation.authorize_schema, operation.authorize_name,
 							 operation.authorize_owner);
 }
 
 /* The highest version that is not retired, or NULL. */
-static const RequestVersion *
+static const OnceVersion *
 version_in_force(List *versions)
 {
-	const RequestVersion *result = NULL;
+	const OnceVersion *result = NULL;
 	ListCell   *lc;
 
 	foreach(lc, versions)
 	{
-		RequestVersion *version = (RequestVersion *) lfirst(lc);
+		OnceVersion *version = (OnceVersion *) lfirst(lc);
 
 		if (!version->retired)
 			result = version;
@@ -227,7 +229,7 @@ version_in_force(List *versions)
 
 /* If authorize was shown the request by another version: again, by this one. */
 static bool
-was_shown(OnceGate *once, const RequestVersion *version)
+was_shown(OnceGate *once, const OnceVersion *version)
 {
 	once->gate.again = version->hash_version != once->shown_version;
 	once->shown_version = version->hash_version;
@@ -239,20 +241,20 @@ find_record(Gate *gate, Snapshot snapshot)
 {
 	OnceGate   *once = (OnceGate *) gate;
 	GateReceipt *receipt = &gate->receipt;
-	HeapTuple	row = fencing_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
+	HeapTuple	row = store_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
 	Datum		result;
 
 	receipt->found = row != NULL;
 	if (row == NULL)
 		return;
 
-	once->hash_version = DatumGetInt32(fencing_get(gate->scope_rel, row, Anum_records_hash_version));
-	once->open = !DatumGetBool(fencing_get(gate->scope_rel, row, Anum_records_responded));
-	receipt->digest = DatumGetByteaP(fencing_get(gate->scope_rel, row, Anum_records_hash));
-	receipt->digest_version = DatumGetInt32(fencing_get(gate->scope_rel, row,
+	once->hash_version = DatumGetInt32(store_get(gate->scope_rel, row, Anum_records_hash_version));
+	once->open = !DatumGetBool(store_get(gate->scope_rel, row, Anum_records_responded));
+	receipt->digest = DatumGetByteaP(store_get(gate->scope_rel, row, Anum_records_hash));
+	receipt->digest_version = DatumGetInt32(store_get(gate->scope_rel, row,
 														Anum_records_digest_version));
-	receipt->purged = DatumGetBool(fencing_get(gate->scope_rel, row, Anum_records_purged));
-	receipt->committed_at = DatumGetTimestampTz(fencing_get(gate->scope_rel, row,
+	receipt->purged = DatumGetBool(store_get(gate->scope_rel, row, Anum_records_purged));
+	receipt->committed_at = DatumGetTimestampTz(store_get(gate->scope_rel, row,
 															Anum_records_committed_at));
 	result = heap_getattr(row, Anum_records_result, RelationGetDescr(gate->scope_rel),
 						  &receipt->result_null);
@@ -275,7 +277,7 @@ make_request_digest(Gate *gate)
 static bytea *
 hash_by_record(OnceGate *once)
 {
-	const RequestVersion *version;
+	const OnceVersion *version;
 	List	   *later = NIL;
 	Jsonb	   *projected;
 	char	   *refusal;
@@ -288,15 +290,15 @@ hash_by_record(OnceGate *once)
 						describe_once(&once->gate)),
 				 errhint("Call fencing_once_respond() first.")));
 
-	version = fencing_find_version(once->versions, once->hash_version);
+	version = once_operation_version(once->versions, once->hash_version);
 	if (version == NULL)
 	{
-		FencingOperation operation;
+		OnceOperation operation;
 
 		/* it may have been defined while we asked for permission */
-		fencing_load_operation(once->operation, &operation);
+		once_operation_load(once->operation, &operation);
 		once->versions = operation.versions;
-		version = fencing_find_version(once->versions, once->hash_version);
+		version = once_operation_version(once->versions, once->hash_version);
 	}
 	if (version == NULL)
 	{
@@ -304,7 +306,7 @@ hash_by_record(OnceGate *once)
 				(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
 				 errmsg("record has a hash of version %d, for which operation \"%s\" has no request schema",
 						once->hash_version, text_to_cstring(once->operation))));
-		fencing_unknown_version(once->operation, once->hash_version);
+		once_operation_unknown_version(once->operation, once->hash_version);
 	}
 
 	if (!was_shown(once, version) || once->gate.receipt.purged)
@@ -312,28 +314,28 @@ hash_by_record(OnceGate *once)
 
 	foreach(lc, once->versions)
 	{
-		RequestVersion *other = (RequestVersion *) lfirst(lc);
+		OnceVersion *other = (OnceVersion *) lfirst(lc);
 
 		if (other->hash_version > version->hash_version)
 			later = lappend(later, other->schema);
 	}
-	projected = fencing_project_request(version->schema, later, once->request, &refusal);
+	projected = once_projection_make(version->schema, later, once->request, &refusal);
 	return projected == NULL ? NULL :
-		fencing_make_digest(projected, once->gate.receipt.digest_version);
+		digest_make(projected, once->gate.receipt.digest_version);
 }
 
 /* The hash by the highest version in force.  Raises 22023 if that refuses the request. */
 static bytea *
 hash_by_current(OnceGate *once)
 {
-	const RequestVersion *current;
-	FencingOperation operation;
+	const OnceVersion *current;
+	OnceOperation operation;
 	Jsonb	   *projected;
 	char	   *refusal;
 
 	/* from here to the end a retired schema cannot be purged: read again */
-	once->schemas = fencing_open(FENCING_REQUEST_SCHEMAS, RowExclusiveLock);
-	fencing_load_operation(once->operation, &operation);
+	once->schemas = store_table_open(STORE_REQUEST_SCHEMAS, RowExclusiveLock);
+	once_operation_load(once->operation, &operation);
 	once->versions = operation.versions;
 	current = version_in_force(once->versions);
 	if (current == NULL)
@@ -346,11 +348,11 @@ hash_by_current(OnceGate *once)
 	if (!was_shown(once, current))
 		return NULL;
 
-	projected = fencing_project_request(current->schema, NIL, once->request, &refusal);
+	projected = once_projection_make(current->schema, NIL, once->request, &refusal);
 	if (projected == NULL)
-		fencing_refuse_request(once->operation, current->hash_version, refusal);
+		once_operation_refuse_request(once->operation, current->hash_version, refusal);
 	once->hash_version = current->hash_version;
-	return fencing_make_digest(projected, FENCING_DIGEST_VERSION);
+	return digest_make(projected, DIGEST_VERSION);
 }
 
 static void
@@ -365,13 +367,13 @@ keep_record(Gate *gate)
 	values[Anum_records_key - 1] = PointerGetDatum(once->key);
 	values[Anum_records_hash - 1] = PointerGetDatum(gate->digest);
 	values[Anum_records_hash_version - 1] = Int32GetDatum(once->hash_version);
-	values[Anum_records_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
+	values[Anum_records_digest_version - 1] = Int32GetDatum(DIGEST_VERSION);
 	values[Anum_records_result - 1] = gate->result;
 	nulls[Anum_records_result - 1] = gate->result_null;
 	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement.text != NULL);
 	values[Anum_records_purged - 1] = BoolGetDatum(false);
 	values[Anum_records_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
-	fencing_insert(gate->scope_rel, values, nulls);
+	store_insert(gate->scope_rel, values, nulls);
 
 	if (gate->statement.text == NULL)
 		add_claim(once);
@@ -393,31 +395,31 @@ describe_once(const Gate *gate)
 Datum
 fencing_once_respond(PG_FUNCTION_ARGS)
 {
-	text	   *tenant_id = fencing_arg_key(fcinfo, 0, "tenant_id");
-	text	   *operation = fencing_arg_key(fcinfo, 1, "operation");
-	text	   *key = fencing_arg_key(fcinfo, 2, "key");
+	text	   *tenant_id = args_key(fcinfo, 0, "tenant_id");
+	text	   *operation = args_key(fcinfo, 1, "operation");
+	text	   *key = args_key(fcinfo, 2, "key");
 	Relation	records;
 	HeapTuple	row;
 	Datum		values[Natts_records];
 	bool		nulls[Natts_records];
 
-	fencing_refuse_null(fcinfo, 3, "result");
+	args_refuse_null(fcinfo, 3, "result");
 	store_begin_write("fencing_once_respond()");
 
-	records = fencing_open(FENCING_RECORDS, RowExclusiveLock);
+	records = store_table_open(STORE_RECORDS, RowExclusiveLock);
 	row = find_own_record(records, tenant_id, operation, key);
-	if (row == NULL || DatumGetBool(fencing_get(records, row, Anum_records_responded)))
+	if (row == NULL || DatumGetBool(store_get(records, row, Anum_records_responded)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("key \"%s\" of operation \"%s\" has not been claimed by this transaction",
 						text_to_cstring(key), text_to_cstring(operation)),
 				 errhint("Call fencing_once() without a statement first.")));
 
-	fencing_read_row(records, row, values, nulls);
+	store_read_row(records, row, values, nulls);
 	values[Anum_records_result - 1] = PG_GETARG_DATUM(3);
 	nulls[Anum_records_result - 1] = false;
 	values[Anum_records_responded - 1] = BoolGetDatum(true);
-	fencing_update(records, row, values, nulls);
+	store_update(records, row, values, nulls);
 	table_close(records, NoLock);
 	PG_RETURN_VOID();
 }
@@ -511,7 +513,7 @@ drop_last_claim(void)
 static void
 check_claims(void)
 {
-	Relation	records = fencing_open(FENCING_RECORDS, AccessShareLock);
+	Relation	records = store_table_open(STORE_RECORDS, AccessShareLock);
 	ListCell   *lc;
 
 	foreach(lc, claims)
@@ -519,7 +521,7 @@ check_claims(void)
 		Claim	   *claim = (Claim *) lfirst(lc);
 		HeapTuple	row = find_own_record(records, claim->tenant_id, claim->operation, claim->key);
 
-		if (row != NULL && !DatumGetBool(fencing_get(records, row, Anum_records_responded)))
+		if (row != NULL && !DatumGetBool(store_get(records, row, Anum_records_responded)))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("key \"%s\" of operation \"%s\" has no response",
@@ -533,10 +535,10 @@ check_claims(void)
 static HeapTuple
 find_own_record(Relation records, const text *tenant_id, const text *operation, const text *key)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 	Datum		keys[3] = {PointerGetDatum(tenant_id), PointerGetDatum(operation),
 	PointerGetDatum(key)};
-	HeapTuple	row = fencing_find(records, 3, keys, snapshot);
+	HeapTuple	row = store_find(records, 3, keys, snapshot);
 
 	UnregisterSnapshot(snapshot);
 	return row;

@@ -70,7 +70,7 @@ PG_FUNCTION_INFO_V1(fencing_outbox_read);
  */
 static const char *const reserved_types[] = {"document", "tag"};
 
-bool		fencing_outbox_notify;
+bool		outbox_notify;
 
 /*
  * The lowest nesting level at which an event was emitted that is to be notified
@@ -85,15 +85,15 @@ static int	notify_level = 0;
 Datum
 fencing_outbox_emit(PG_FUNCTION_ARGS)
 {
-	text	   *aggregate_type = fencing_arg_key(fcinfo, 0, "aggregate_type");
-	text	   *aggregate_id = fencing_arg_key(fcinfo, 1, "aggregate_id");
-	text	   *type = fencing_arg_key(fcinfo, 2, "type");
+	text	   *aggregate_type = args_key(fcinfo, 0, "aggregate_type");
+	text	   *aggregate_id = args_key(fcinfo, 1, "aggregate_id");
+	text	   *type = args_key(fcinfo, 2, "type");
 
-	fencing_refuse_null(fcinfo, 3, "payload");
+	args_refuse_null(fcinfo, 3, "payload");
 	refuse_reserved(aggregate_type);
 	store_begin_write("fencing_outbox_emit()");
-	fencing_lock_aggregate(aggregate_type, aggregate_id);
-	PG_RETURN_UUID_P(fencing_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
+	key_lock_aggregate(aggregate_type, aggregate_id);
+	PG_RETURN_UUID_P(outbox_emit(aggregate_type, aggregate_id, type, PG_GETARG_JSONB_P(3)));
 }
 
 /* Raises 22023. */
@@ -118,17 +118,17 @@ refuse_reserved(const text *aggregate_type)
  * the aggregate, or the one thing that it is about, to the transaction's end.
  */
 pg_uuid_t *
-fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload)
+outbox_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload)
 {
 	static const char query[] =
 		"INSERT INTO fencing.outbox"
 		" (id, aggregatetype, aggregateid, type, payload, created_at, era, xid)"
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, pg_catalog.pg_current_xact_id())";
 	Oid			argtypes[] = {UUIDOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, TIMESTAMPTZOID, INT8OID};
-	pg_uuid_t  *id = fencing_new_uuid();
+	pg_uuid_t  *id = outbox_new_uuid();
 	Datum		args[lengthof(argtypes)];
 
-	(void) fencing_enter_epoch();
+	(void) epoch_enter();
 
 	/* before the number is drawn: see above */
 	(void) GetTopFullTransactionId();
@@ -139,11 +139,11 @@ fencing_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payloa
 	args[3] = PointerGetDatum(type);
 	args[4] = JsonbPGetDatum(payload);
 	args[5] = TimestampTzGetDatum(GetCurrentTimestamp());
-	args[6] = Int64GetDatum(fencing_current_epoch());
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+	args[6] = Int64GetDatum(epoch_current());
+	owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 
 	ForceSyncCommit();
-	if (fencing_outbox_notify)
+	if (outbox_notify)
 		notify_at_commit();
 	return id;
 }
@@ -191,7 +191,7 @@ notify_subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransaction
 
 /* A random UUID (RFC 4122, version 4). */
 pg_uuid_t *
-fencing_new_uuid(void)
+outbox_new_uuid(void)
 {
 	pg_uuid_t  *id = (pg_uuid_t *) palloc(sizeof(pg_uuid_t));
 
@@ -222,16 +222,16 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
 		" SELECT pg_catalog.count(*) FROM i";
 	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID, XID8OID, BOOLOID};
-	bool		from_start = fencing_arg_bool(fcinfo, 1, "from_start");
+	bool		from_start = args_bool(fcinfo, 1, "from_start");
 	Datum		args[lengthof(argtypes)];
 	int64		subscribed;
 
-	args[0] = PointerGetDatum(fencing_arg_key(fcinfo, 0, "consumer"));
+	args[0] = PointerGetDatum(args_key(fcinfo, 0, "consumer"));
 	args[1] = BoolGetDatum(from_start);
 	store_begin_write("fencing_outbox_subscribe()");
 
-	(void) fencing_enter_epoch();
-	args[2] = Int64GetDatum(fencing_current_epoch());
+	(void) epoch_enter();
+	args[2] = Int64GetDatum(epoch_current());
 	outbox_make_mark(&args[3], &args[4]);
 
 	/*
@@ -239,11 +239,11 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 	 * commit, or has: then all events are looked at, until they are compacted.
 	 */
 	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || outbox_any_prepared());
-	fencing_execute_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
+	owner_query_bigints(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
 	if (subscribed > 0)
 		forget_acks(args[0]);
 	else
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	ForceSyncCommit();
 	PG_RETURN_VOID();
 }
@@ -254,16 +254,16 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 Datum
 fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
 {
-	RelayCall	call = {.consumer.consumer = fencing_arg_key(fcinfo, 0, "consumer")};
+	RelayCall	call = {.consumer.consumer = args_key(fcinfo, 0, "consumer")};
 
 	store_begin_write("fencing_outbox_unsubscribe()");
 
-	call.consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
+	call.consumers = store_table_open(STORE_OUTBOX_CONSUMERS, RowExclusiveLock);
 	store_until_decided(look_unsubscribe, &call);
 	if (call.consumer.found)
 	{
-		fencing_require_visible(call.consumers, call.consumer.tuple);
-		fencing_delete(call.consumers, call.consumer.tuple);
+		store_require_visible(call.consumers, call.consumer.tuple);
+		store_delete(call.consumers, call.consumer.tuple);
 	}
 	forget_acks(PointerGetDatum(call.consumer.consumer));
 	table_close(call.consumers, NoLock);
@@ -277,9 +277,9 @@ look_unsubscribe(void *arg, Snapshot snapshot)
 {
 	RelayCall  *call = (RelayCall *) arg;
 
-	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
 	return !call->consumer.found ||
-		fencing_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == FENCING_LOCKED;
+		store_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == STORE_LOCKED;
 }
 
 /*
@@ -295,7 +295,7 @@ outbox_any_prepared(void)
 		" WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 	int64		prepared;
 
-	fencing_execute_as_owner(query, 0, NULL, NULL, NULL, NULL, 1, &prepared);
+	owner_query_bigints(query, 0, NULL, NULL, NULL, NULL, 1, &prepared);
 	return prepared > 0;
 }
 
@@ -307,7 +307,7 @@ outbox_make_mark(Datum *no, Datum *xid)
 		"SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM fencing.outbox_no_seq s";
 	int64		last_no;
 
-	fencing_execute_as_owner(query, 0, NULL, NULL, NULL, NULL, 1, &last_no);
+	owner_query_bigints(query, 0, NULL, NULL, NULL, NULL, 1, &last_no);
 	*no = Int64GetDatum(last_no);
 	*xid = FullTransactionIdGetDatum(ReadNextFullTransactionId());
 }
@@ -315,19 +315,19 @@ outbox_make_mark(Datum *no, Datum *xid)
 static void
 forget_acks(Datum consumer)
 {
-	Relation	acks = fencing_open(FENCING_OUTBOX_ACKS, RowExclusiveLock);
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Relation	acks = store_table_open(STORE_OUTBOX_ACKS, RowExclusiveLock);
+	Snapshot	snapshot = store_fresh_snapshot();
 	ListCell   *lc;
 
 	/* a purge may have been faster; nobody else, with the consumer locked */
-	foreach(lc, fencing_find_all(acks, 1, &consumer, snapshot))
+	foreach(lc, store_find_all(acks, 1, &consumer, snapshot))
 	{
 		HeapTuple	ack = (HeapTuple) lfirst(lc);
 
-		if (fencing_lock_row(acks, ack, LockWaitBlock) != FENCING_LOCKED)
+		if (store_lock_row(acks, ack, LockWaitBlock) != STORE_LOCKED)
 			continue;
-		fencing_require_visible(acks, ack);
-		fencing_delete(acks, ack);
+		store_require_visible(acks, ack);
+		store_delete(acks, ack);
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(acks, NoLock);
@@ -345,7 +345,7 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 	Snapshot	snapshot;
 	bool		current;
 
-	fencing_refuse_null(fcinfo, 2, "max_rows");
+	args_refuse_null(fcinfo, 2, "max_rows");
 	max_rows = PG_GETARG_INT32(2);
 	if (max_rows < 1)
 		ereport(ERROR,
@@ -353,10 +353,10 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
 	outbox_begin_relay(&call, fcinfo, "fencing_outbox_read()");
-	snapshot = fencing_fresh_snapshot();
-	current = fencing_is_current(&call.job, snapshot);
+	snapshot = store_fresh_snapshot();
+	current = job_is_current(&call.job, snapshot);
 	UnregisterSnapshot(snapshot);
-	fencing_end_job(&call.job);
+	job_end(&call.job);
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (current)
@@ -381,8 +381,8 @@ static void
 put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 {
 	OutboxConsumer *consumer = &call->consumer;
-	Relation	outbox = fencing_open(FENCING_OUTBOX, AccessShareLock);
-	Relation	acks = fencing_open(FENCING_OUTBOX_ACKS, AccessShareLock);
+	Relation	outbox = store_table_open(STORE_OUTBOX, AccessShareLock);
+	Relation	acks = store_table_open(STORE_OUTBOX_ACKS, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	HTAB	   *blocked = make_blocked();
 	OutboxScan	events;
@@ -391,11 +391,11 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 	int64		acked_no = 0;	/* what is said last is about this one */
 	bool		more_acks = true;
 
-	outbox_find_consumer(call->consumers, consumer, snapshot);
+	outbox_scan_find_consumer(call->consumers, consumer, snapshot);
 	if (!consumer->found)
 		outbox_not_subscribed(call);
 	if (IsolationIsSerializable())
-		(void) fencing_visible_to_transaction(call->consumers, consumer->tuple);
+		(void) store_visible_to_transaction(call->consumers, consumer->tuple);
 
 	after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
 	outbox_scan_begin(&events, outbox, &outbox_by_no, snapshot);
@@ -416,7 +416,7 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 		}
 		if (more_acks && acked_no == event.no)
 			state = outbox_scan_state(&consumer->acks);
-		if (state == OUTBOX_ACKED || !outbox_concerns(consumer, &event))
+		if (state == OUTBOX_ACKED || !outbox_scan_concerns(consumer, &event))
 			continue;
 		if (is_blocked(blocked, &events, state == OUTBOX_PARKED))
 			continue;
@@ -489,7 +489,7 @@ hash_blocked(const void *key, Size keysize)
 static int
 match_blocked(const void *a, const void *b, Size keysize)
 {
-	return !fencing_same_text(((const BlockedAggregate *) a)->key, ((const BlockedAggregate *) b)->key);
+	return !args_same_text(((const BlockedAggregate *) a)->key, ((const BlockedAggregate *) b)->key);
 }
 
 /* A row of the answer; event NULL: none is there. */
@@ -503,7 +503,7 @@ put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event)
 	Datum		values[7] = {0};
 	bool		nulls[7] = {false, true, true, true, true, true, true};
 
-	values[0] = fencing_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid, outcome);
+	values[0] = args_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid, outcome);
 	for (int i = 1; event != NULL && i < 7; i++)
 		values[i] = slot_getattr(event->slot, columns[i - 1], &nulls[i]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
@@ -515,14 +515,14 @@ outbox_begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *functio
 {
 	Snapshot	snapshot;
 
-	call->job.job_key = fencing_arg_key(fcinfo, 0, "consumer");
-	call->job.token = fencing_arg_token(fcinfo, 1, "token");
+	call->job.job_key = args_key(fcinfo, 0, "consumer");
+	call->job.token = args_token(fcinfo, 1, "token");
 	call->consumer.consumer = call->job.job_key;
-	fencing_begin_job(&call->job, function);
-	call->consumers = fencing_open(FENCING_OUTBOX_CONSUMERS, RowExclusiveLock);
+	job_begin(&call->job, function);
+	call->consumers = store_table_open(STORE_OUTBOX_CONSUMERS, RowExclusiveLock);
 
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (!call->consumer.found)
 		outbox_not_subscribed(call);

@@ -77,11 +77,11 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 	Datum		acked;
 	bool		isnull = false;
 
-	fencing_refuse_null(fcinfo, 2, "ids");
+	args_refuse_null(fcinfo, 2, "ids");
 	arg_ids(&call, PG_GETARG_ARRAYTYPE_P(2));
 
 	begin_ack(&call, fcinfo, "fencing_outbox_ack()");
-	outcome = fencing_with_token(&call.job, false, ack_locked, &call);
+	outcome = job_with_token(&call.job, false, ack_locked, &call);
 	if (outcome == FENCING_STALE)
 	{
 		AckCounts	counts;
@@ -93,9 +93,9 @@ fencing_outbox_ack(PG_FUNCTION_ARGS)
 	}
 	outbox_end_relay(&call);
 	if (outcome == FENCING_REPLAYED || outcome == FENCING_CONFLICT)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	acked = Int32GetDatum(call.affected);
-	return fencing_answer(fcinfo, outcome, &acked, &isnull);
+	return args_answer(fcinfo, outcome, &acked, &isnull);
 }
 
 /*
@@ -108,24 +108,24 @@ fencing_outbox_park(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id;
 	FencingOutcome outcome;
 
-	fencing_refuse_null(fcinfo, 2, "id");
+	args_refuse_null(fcinfo, 2, "id");
 	id = PG_GETARG_UUID_P(2);
 	call.ids = &id;
 	call.nids = 1;
-	call.reason = PG_ARGISNULL(3) ? NULL : fencing_arg_reason(fcinfo, 3, "reason");
+	call.reason = PG_ARGISNULL(3) ? NULL : args_reason(fcinfo, 3, "reason");
 
 	begin_ack(&call, fcinfo, "fencing_outbox_park()");
-	outcome = fencing_with_token(&call.job, false, park_locked, &call);
+	outcome = job_with_token(&call.job, false, park_locked, &call);
 	outbox_end_relay(&call);
-	return fencing_answer(fcinfo, outcome, NULL, NULL);
+	return args_answer(fcinfo, outcome, NULL, NULL);
 }
 
 static void
 begin_ack(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
 {
 	outbox_begin_relay(call, fcinfo, function);
-	call->outbox = fencing_open(FENCING_OUTBOX, AccessShareLock);
-	call->acks = fencing_open(FENCING_OUTBOX_ACKS, RowExclusiveLock);
+	call->outbox = store_table_open(STORE_OUTBOX, AccessShareLock);
+	call->acks = store_table_open(STORE_OUTBOX_ACKS, RowExclusiveLock);
 }
 
 /* Different ids, in any order.  Raises 22004, 22023. */
@@ -165,7 +165,7 @@ static void
 lock_consumer(RelayCall *call)
 {
 	store_until_decided(look_consumer, call);
-	fencing_require_visible(call->consumers, call->consumer.tuple);
+	store_require_visible(call->consumers, call->consumer.tuple);
 }
 
 static bool
@@ -173,10 +173,10 @@ look_consumer(void *arg, Snapshot snapshot)
 {
 	RelayCall  *call = (RelayCall *) arg;
 
-	outbox_find_consumer(call->consumers, &call->consumer, snapshot);
+	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
 	if (!call->consumer.found)
 		outbox_not_subscribed(call);
-	return fencing_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == FENCING_LOCKED;
+	return store_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == STORE_LOCKED;
 }
 
 /*
@@ -195,14 +195,14 @@ count(RelayCall *call, AckCounts *counts)
 		snapshot = RegisterSnapshot(GetTransactionSnapshot());
 		count_as_of(call, snapshot, &own);
 		UnregisterSnapshot(snapshot);
-		snapshot = fencing_fresh_snapshot();
+		snapshot = store_fresh_snapshot();
 		count_as_of(call, snapshot, counts);
 		if (memcmp(&own, counts, sizeof(own)) != 0)
-			fencing_serialization_failure();
+			store_serialization_failure();
 	}
 	else
 	{
-		snapshot = fencing_fresh_snapshot();
+		snapshot = store_fresh_snapshot();
 		count_as_of(call, snapshot, counts);
 	}
 	UnregisterSnapshot(snapshot);
@@ -220,22 +220,22 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 	const OutboxEvent *last = NULL;
 	ListCell   *lc;
 
-	outbox_find_consumer(call->consumers, consumer, snapshot);
+	outbox_scan_find_consumer(call->consumers, consumer, snapshot);
 	if (!consumer->found)
 		outbox_not_subscribed(call);
 
 	memset(counts, 0, sizeof(*counts));
 	call->pending = NIL;
-	outbox_begin_acks(consumer, call->acks);
+	outbox_scan_begin_acks(consumer, call->acks);
 	for (int i = 0; i < call->nids; i++)
 	{
 		OutboxEvent *event = (OutboxEvent *) palloc(sizeof(OutboxEvent));
 
 		CHECK_FOR_INTERRUPTS();
-		if (!outbox_find_event(call->outbox, call->ids[i], snapshot, event))
+		if (!outbox_scan_find_event(call->outbox, call->ids[i], snapshot, event))
 			continue;
 		counts->known++;
-		if (outbox_is_pending(consumer, event, snapshot))
+		if (outbox_scan_is_pending(consumer, event, snapshot))
 			call->pending = lappend(call->pending, event);
 	}
 	counts->pending = list_length(call->pending);
@@ -246,14 +246,14 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 	{
 		const OutboxEvent *event = (const OutboxEvent *) lfirst(lc);
 
-		if (last != NULL && !(fencing_same_text(last->aggregate_type, event->aggregate_type) &&
-							  fencing_same_text(last->aggregate_id, event->aggregate_id)))
-			counts->up_to_last += outbox_count_pending(consumer, call->outbox, last, snapshot);
+		if (last != NULL && !(args_same_text(last->aggregate_type, event->aggregate_type) &&
+							  args_same_text(last->aggregate_id, event->aggregate_id)))
+			counts->up_to_last += outbox_scan_count_pending(consumer, call->outbox, last, snapshot);
 		last = event;
 	}
 	if (last != NULL)
-		counts->up_to_last += outbox_count_pending(consumer, call->outbox, last, snapshot);
-	outbox_end_acks(consumer);
+		counts->up_to_last += outbox_scan_count_pending(consumer, call->outbox, last, snapshot);
+	outbox_scan_end_acks(consumer);
 }
 
 /* By aggregate, in any order, and then by number. */
@@ -290,7 +290,7 @@ ack_locked(void *arg)
 	Datum		args[lengthof(argtypes)];
 	AckCounts	counts;
 
-	fencing_require_same_fence(&call->job);
+	job_require_same_fence(&call->job);
 	lock_consumer(call);
 	count(call, &counts);
 	if (counts.known == call->nids && counts.pending == 0)
@@ -303,7 +303,7 @@ ack_locked(void *arg)
 		args[1] = pending_numbers(call);
 		args[2] = TimestampTzGetDatum(GetCurrentTimestamp());
 		write_consumer(call);
-		fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+		owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 		compact(call);
 		ForceSyncCommit();
 		call->affected = call->nids;
@@ -347,7 +347,7 @@ compact(RelayCall *call)
 {
 	OutboxConsumer *consumer = &call->consumer;
 	Datum	   *values = consumer->values;
-	int64		era = fencing_current_epoch();
+	int64		era = epoch_current();
 	FullTransactionId xid;
 	Datum		mark_no;
 	Datum		mark_xid;
@@ -359,32 +359,32 @@ compact(RelayCall *call)
 	outbox_make_mark(&mark_no, &mark_xid);
 
 	/* newer than that look, and than any snapshot of the transaction */
-	snapshot = fencing_fresh_snapshot();
+	snapshot = store_fresh_snapshot();
 	xid = oldest_running(snapshot);
-	outbox_begin_acks(consumer, call->acks);
-	if (outbox_first_pending(consumer, call->outbox, snapshot, &event) &&
-		outbox_precedes(event.era, event.xid, era, xid))
+	outbox_scan_begin_acks(consumer, call->acks);
+	if (outbox_scan_first_pending(consumer, call->outbox, snapshot, &event) &&
+		outbox_scan_precedes(event.era, event.xid, era, xid))
 	{
 		era = event.era;
 		xid = event.xid;
 	}
-	outbox_end_acks(consumer);
+	outbox_scan_end_acks(consumer);
 	UnregisterSnapshot(snapshot);
 
-	if (!outbox_precedes(DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
+	if (!outbox_scan_precedes(DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
 						 DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1]), era, xid))
 		return;
 	values[Anum_outbox_consumers_era - 1] = Int64GetDatum(era);
 	values[Anum_outbox_consumers_xid - 1] = FullTransactionIdGetDatum(xid);
-	if (!outbox_precedes(era, xid, DatumGetInt64(values[Anum_outbox_consumers_mark_era - 1]),
+	if (!outbox_scan_precedes(era, xid, DatumGetInt64(values[Anum_outbox_consumers_mark_era - 1]),
 						 DatumGetFullTransactionId(values[Anum_outbox_consumers_mark_xid - 1])))
 	{
 		values[Anum_outbox_consumers_after_no - 1] = values[Anum_outbox_consumers_mark_no - 1];
-		values[Anum_outbox_consumers_mark_era - 1] = Int64GetDatum(fencing_current_epoch());
+		values[Anum_outbox_consumers_mark_era - 1] = Int64GetDatum(epoch_current());
 		values[Anum_outbox_consumers_mark_xid - 1] = mark_xid;
 		values[Anum_outbox_consumers_mark_no - 1] = mark_no;
 	}
-	fencing_update(call->consumers, consumer->tuple, values, consumer->nulls);
+	store_update(call->consumers, consumer->tuple, values, consumer->nulls);
 	forget_acks_before(call, era, xid);
 }
 
@@ -405,26 +405,26 @@ static void
 forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 {
 	Datum		key = PointerGetDatum(call->consumer.consumer);
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 	OutboxScan	events;
 	OutboxEvent event;
 	ListCell   *lc;
 
 	outbox_scan_begin(&events, call->outbox, &outbox_by_no, SnapshotAny);
 	outbox_scan_equal(&events, F_INT8EQ, Int64GetDatum(0));
-	foreach(lc, fencing_find_all(call->acks, 1, &key, snapshot))
+	foreach(lc, store_find_all(call->acks, 1, &key, snapshot))
 	{
 		HeapTuple	ack = (HeapTuple) lfirst(lc);
 
-		events.keys[0].sk_argument = fencing_get(call->acks, ack, Anum_outbox_acks_event_no);
+		events.keys[0].sk_argument = store_get(call->acks, ack, Anum_outbox_acks_event_no);
 		outbox_scan_again(&events);
 		if (!outbox_scan_next(&events, snapshot))
 			continue;
 		outbox_scan_event(&events, &event);
 		/* one that a purge is deleting is left to it */
-		if (outbox_precedes(event.era, event.xid, era, xid) &&
-			fencing_lock_row(call->acks, ack, LockWaitSkip) == FENCING_LOCKED)
-			fencing_delete(call->acks, ack);
+		if (outbox_scan_precedes(event.era, event.xid, era, xid) &&
+			store_lock_row(call->acks, ack, LockWaitSkip) == STORE_LOCKED)
+			store_delete(call->acks, ack);
 	}
 	outbox_scan_end(&events);
 	UnregisterSnapshot(snapshot);
@@ -441,7 +441,7 @@ park_locked(void *arg)
 	Datum		args[lengthof(argtypes)];
 	AckCounts	counts;
 
-	fencing_require_same_fence(&call->job);
+	job_require_same_fence(&call->job);
 	lock_consumer(call);
 	count(call, &counts);
 	if (counts.pending == 0)
@@ -455,12 +455,12 @@ park_locked(void *arg)
 	args[2] = PointerGetDatum(call->reason);
 	write_consumer(call);
 	if (call->reason != NULL)
-		fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
+		owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 	else
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+		Snapshot	snapshot = store_fresh_snapshot();
 
-		fencing_delete_all(call->acks, 2, args, snapshot);
+		store_delete_all(call->acks, 2, args, snapshot);
 		UnregisterSnapshot(snapshot);
 	}
 	ForceSyncCommit();

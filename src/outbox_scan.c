@@ -62,15 +62,15 @@ static const OutboxIndex outbox_by_aggregate = {"outbox_aggregate_idx", 4,
 
 /* Reads the consumer's row; found or not. */
 void
-outbox_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snapshot)
+outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snapshot)
 {
 	Datum		key = PointerGetDatum(consumer->consumer);
 
-	consumer->tuple = fencing_find(consumers, 1, &key, snapshot);
+	consumer->tuple = store_find(consumers, 1, &key, snapshot);
 	consumer->found = consumer->tuple != NULL;
 	if (!consumer->found)
 		return;
-	fencing_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
+	store_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
 
 	/* asked about each event: then it need not be unpacked, and kept, each time */
 	if (!consumer->nulls[Anum_outbox_consumers_since - 1])
@@ -86,7 +86,7 @@ outbox_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snap
  * asked about one after the other.
  */
 void
-outbox_begin_acks(OutboxConsumer *consumer, Relation acks)
+outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks)
 {
 	OutboxScan *scan = &consumer->acks;
 
@@ -96,7 +96,7 @@ outbox_begin_acks(OutboxConsumer *consumer, Relation acks)
 }
 
 void
-outbox_end_acks(OutboxConsumer *consumer)
+outbox_scan_end_acks(OutboxConsumer *consumer)
 {
 	outbox_scan_end(&consumer->acks);
 }
@@ -121,11 +121,11 @@ outbox_scan_state(OutboxScan *acks)
 
 /* Whether the event is one of those that the consumer has not done with for good. */
 bool
-outbox_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
+outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 {
 	const Datum *values = consumer->values;
 
-	return !outbox_precedes(event->era, event->xid,
+	return !outbox_scan_precedes(event->era, event->xid,
 							DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
 							DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1])) &&
 		wants(consumer->nulls[Anum_outbox_consumers_since - 1],
@@ -137,21 +137,21 @@ outbox_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 
 /* Whether it is to be delivered, or is parked. */
 bool
-outbox_is_pending(OutboxConsumer *consumer, const OutboxEvent *event, Snapshot snapshot)
+outbox_scan_is_pending(OutboxConsumer *consumer, const OutboxEvent *event, Snapshot snapshot)
 {
-	return outbox_concerns(consumer, event) &&
+	return outbox_scan_concerns(consumer, event) &&
 		state_of(consumer, event->no, snapshot) != OUTBOX_ACKED;
 }
 
 bool
-outbox_precedes(int64 era1, FullTransactionId xid1, int64 era2, FullTransactionId xid2)
+outbox_scan_precedes(int64 era1, FullTransactionId xid1, int64 era2, FullTransactionId xid2)
 {
 	return era1 < era2 || (era1 == era2 && FullTransactionIdPrecedes(xid1, xid2));
 }
 
 /* Fills event, or returns false if there is none of this id. */
 bool
-outbox_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, OutboxEvent *event)
+outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, OutboxEvent *event)
 {
 	OutboxScan	scan;
 	bool		found;
@@ -171,7 +171,7 @@ outbox_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, Outbo
 
 /* The pending event with the lowest (era, xid), or false. */
 bool
-outbox_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
+outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
 					 OutboxEvent *event)
 {
 	OutboxScan	scan;
@@ -182,7 +182,7 @@ outbox_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapsho
 	while (!found && outbox_scan_next(&scan, snapshot))
 	{
 		outbox_scan_event(&scan, event);
-		found = outbox_is_pending(consumer, event, snapshot);
+		found = outbox_scan_is_pending(consumer, event, snapshot);
 	}
 	outbox_scan_end(&scan);
 	return found;
@@ -190,7 +190,7 @@ outbox_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapsho
 
 /* How many events of its aggregate are pending up to this one. */
 int64
-outbox_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEvent *last,
+outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEvent *last,
 					 Snapshot snapshot)
 {
 	OutboxScan	scan;
@@ -204,7 +204,7 @@ outbox_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEven
 	while (outbox_scan_next(&scan, snapshot))
 	{
 		outbox_scan_event(&scan, &event);
-		if (event.no <= last->no && outbox_is_pending(consumer, &event, snapshot))
+		if (event.no <= last->no && outbox_scan_is_pending(consumer, &event, snapshot))
 			count++;
 	}
 	outbox_scan_end(&scan);
@@ -326,7 +326,7 @@ outbox_scan_next(OutboxScan *scan, Snapshot snapshot)
 	CHECK_FOR_INTERRUPTS();
 	if (scan->scan == NULL)
 	{
-		scan->scan = fencing_index_beginscan(scan->rel, scan->index, scan->scan_snapshot, scan->nkeys);
+		scan->scan = compat_index_beginscan(scan->rel, scan->index, scan->scan_snapshot, scan->nkeys);
 		outbox_scan_again(scan);
 	}
 	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->slot))

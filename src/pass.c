@@ -19,7 +19,7 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
-#include "fencing.h"
+#include "job.h"
 #include "utils/memutils.h"
 
 typedef struct Pass
@@ -46,7 +46,7 @@ static uint32 hash_key(const text *job_key);
 #define SH_KEY_TYPE			const text *
 #define SH_KEY				job_key
 #define SH_HASH_KEY(tb, key)	hash_key(key)
-#define SH_EQUAL(tb, a, b)	fencing_same_text(a, b)
+#define SH_EQUAL(tb, a, b)	args_same_text(a, b)
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, a)	(a)->hash
 #define SH_SCOPE			static inline
@@ -66,7 +66,7 @@ static pass_hash *pass_table = NULL;
  * Gives the current subtransaction a pass for the job.
  */
 void
-fencing_give_pass(const text *job_key)
+pass_give(const text *job_key)
 {
 	static bool registered = false;
 	MemoryContext context;
@@ -80,7 +80,7 @@ fencing_give_pass(const text *job_key)
 	}
 
 	/* one that is there already is of an outer level, or of this one */
-	if (fencing_has_pass(job_key))
+	if (pass_has(job_key))
 		return;
 
 	context = MemoryContextSwitchTo(TopTransactionContext);
@@ -159,7 +159,7 @@ hash_key(const text *job_key)
 
 /* Whether the transaction may write for the job. */
 bool
-fencing_has_pass(const text *job_key)
+pass_has(const text *job_key)
 {
 	return npasses > 0 && pass_lookup(pass_table, job_key) != NULL;
 }

@@ -29,10 +29,12 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "digest.h"
 #include "funcapi.h"
-#include "gate.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "outbox.h"
+#include "publish.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -157,7 +159,7 @@ fencing_publish_rollback(PG_FUNCTION_ARGS)
 
 	begin_publish(&publish, fcinfo, "rollback");
 	arg_expected_version(&publish, fcinfo, 1);
-	publish.source_version = fencing_arg_token(fcinfo, 2, "source_version");
+	publish.source_version = args_token(fcinfo, 2, "source_version");
 	if (publish.source_version > publish.expected_version)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -181,7 +183,7 @@ fencing_publish_delete(PG_FUNCTION_ARGS)
 	PublishGate publish = {0};
 
 	begin_publish(&publish, fcinfo, "delete");
-	publish.expected_version = fencing_arg_token(fcinfo, 1, "expected_version");
+	publish.expected_version = args_token(fcinfo, 1, "expected_version");
 	arg_note(&publish, fcinfo, 2);
 
 	run_publish(&publish);
@@ -200,9 +202,9 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 	PublishGate publish = {0};
 
 	begin_publish(&publish, fcinfo, "force");
-	fencing_refuse_null(fcinfo, 1, "content");
+	args_refuse_null(fcinfo, 1, "content");
 	publish.content = PG_GETARG_JSONB_P(1);
-	publish.note = fencing_arg_reason(fcinfo, 2, "reason");
+	publish.note = args_reason(fcinfo, 2, "reason");
 	store_begin_write("fencing_publish_force()");
 
 	if (is_another_column(fcinfo, publish.document_id))
@@ -223,7 +225,7 @@ publish_above(void *arg, Snapshot snapshot)
 {
 	PublishGate *publish = (PublishGate *) arg;
 
-	publish->expected_version = fencing_latest_version(publish->document_id, snapshot);
+	publish->expected_version = publish_latest_version(publish->document_id, snapshot);
 	run_publish(publish);
 	return publish->gate.outcome == FENCING_COMMITTED;
 }
@@ -239,7 +241,7 @@ is_another_column(FunctionCallInfo fcinfo, const text *document_id)
 	return forced != NULL && forced->flinfo != fcinfo->flinfo &&
 		forced->context == fcinfo->flinfo->fn_mcxt &&
 		forced->location == exprLocation(fcinfo->flinfo->fn_expr) &&
-		fencing_same_text(forced->document_id, document_id);
+		args_same_text(forced->document_id, document_id);
 }
 
 /* Until the query ends, in whose memory it is. */
@@ -248,7 +250,7 @@ remember_force(FunctionCallInfo fcinfo, const PublishGate *publish)
 {
 	MemoryContext context = fcinfo->flinfo->fn_mcxt;
 
-	if (fcinfo->resultinfo != NULL || !gate_called_by_client(fcinfo))
+	if (fcinfo->resultinfo != NULL || !gate_call_by_client(fcinfo))
 		return;
 	forced = (ForcedVersion *) MemoryContextAllocZero(context, sizeof(ForcedVersion));
 	forced->flinfo = fcinfo->flinfo;
@@ -270,7 +272,7 @@ forget_force(void *arg)
 static void
 begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind)
 {
-	publish->document_id = fencing_arg_key(fcinfo, 0, "document_id");
+	publish->document_id = args_key(fcinfo, 0, "document_id");
 	publish->kind = kind;
 }
 
@@ -311,7 +313,7 @@ run_publish(PublishGate *publish)
 	gate->kind = publish->expected_version == 0 ? &create_kind : &publish_kind;
 
 	/* before any lock, because it may take long */
-	gate->digest = fencing_make_digest(publish->content, FENCING_DIGEST_VERSION);
+	gate->digest = digest_make(publish->content, DIGEST_VERSION);
 	gate_call_pass(gate);
 }
 
@@ -320,10 +322,10 @@ open_publish(Gate *gate)
 {
 	PublishGate *publish = (PublishGate *) gate;
 
-	gate->scope_rel = fencing_open(FENCING_DOCUMENTS, RowExclusiveLock);
+	gate->scope_rel = store_table_open(STORE_DOCUMENTS, RowExclusiveLock);
 	gate->nscope = 1;
 	gate->scope[0] = PointerGetDatum(publish->document_id);
-	publish->revisions = fencing_open(FENCING_REVISIONS, RowExclusiveLock);
+	publish->revisions = store_table_open(STORE_REVISIONS, RowExclusiveLock);
 }
 
 static void
@@ -338,21 +340,21 @@ static Datum
 publish_answer(FunctionCallInfo fcinfo, PublishGate *publish)
 {
 	Gate	   *gate = &publish->gate;
-	Relation	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	Relation	revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
 	Snapshot	snapshot = IsolationUsesXactSnapshot() ?
-		RegisterSnapshot(GetTransactionSnapshot()) : fencing_fresh_snapshot();
+		RegisterSnapshot(GetTransactionSnapshot()) : store_fresh_snapshot();
 	int64		latest = gate->outcome == FENCING_COMMITTED ? gate->number :
-		fencing_latest_version(publish->document_id, snapshot);
+		publish_latest_version(publish->document_id, snapshot);
 	Datum		values[6] = {0};
 	bool		nulls[6] = {true, true, true, true, true, true};
-	FencingRevision revision;
+	Revision revision;
 
 	if (gate->outcome == FENCING_COMMITTED || gate->outcome == FENCING_REPLAYED)
 	{
 		values[0] = Int64GetDatum(gate->number);
 		values[1] = PointerGetDatum(gate->outcome == FENCING_COMMITTED ? gate->digest :
 									gate->receipt.digest);
-		values[2] = Int32GetDatum(gate->outcome == FENCING_COMMITTED ? FENCING_DIGEST_VERSION :
+		values[2] = Int32GetDatum(gate->outcome == FENCING_COMMITTED ? DIGEST_VERSION :
 								  gate->receipt.digest_version);
 		nulls[0] = nulls[1] = nulls[2] = false;
 	}
@@ -361,7 +363,7 @@ publish_answer(FunctionCallInfo fcinfo, PublishGate *publish)
 		values[3] = TimestampTzGetDatum(gate->committed_at);
 		nulls[3] = false;
 	}
-	fencing_find_revision(revisions, publish->document_id, latest, snapshot, &revision);
+	publish_find_revision(revisions, publish->document_id, latest, snapshot, &revision);
 	if (gate->outcome == FENCING_COMMITTED || revision.found)
 	{
 		values[4] = Int64GetDatum(latest);
@@ -371,28 +373,28 @@ publish_answer(FunctionCallInfo fcinfo, PublishGate *publish)
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(revisions, gate->outcome == FENCING_COMMITTED ? NoLock : AccessShareLock);
-	return fencing_answer(fcinfo, gate->outcome, values, nulls);
+	return args_answer(fcinfo, gate->outcome, values, nulls);
 }
 
 /* What a rollback publishes again.  Raises LF001, 22023. */
 static Jsonb *
 source_content(const text *document_id, int64 version)
 {
-	Relation	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
-	Snapshot	snapshot = fencing_fresh_snapshot();
-	FencingRevision source;
+	Relation	revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
+	Snapshot	snapshot = store_fresh_snapshot();
+	Revision source;
 	Jsonb	   *content;
 
-	fencing_find_revision(revisions, document_id, version, snapshot, &source);
+	publish_find_revision(revisions, document_id, version, snapshot, &source);
 	if (!source.found)
 	{
 		/* one that lags behind cannot know */
 		store_begin_write("fencing_publish()");
-		fencing_never_published(document_id, version, fencing_latest_version(document_id, snapshot),
+		publish_never_published(document_id, version, publish_latest_version(document_id, snapshot),
 								NULL);
 	}
-	fencing_require_visible(revisions, source.tuple);
-	content = fencing_revision_content(revisions, &source);
+	store_require_visible(revisions, source.tuple);
+	content = publish_revision_content(revisions, &source);
 	if (content == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -406,41 +408,41 @@ source_content(const text *document_id, int64 version)
 
 /* The latest version of a document as the snapshot sees it, 0 if there is none. */
 int64
-fencing_latest_version(const text *document_id, Snapshot snapshot)
+publish_latest_version(const text *document_id, Snapshot snapshot)
 {
-	Relation	documents = fencing_open(FENCING_DOCUMENTS, AccessShareLock);
+	Relation	documents = store_table_open(STORE_DOCUMENTS, AccessShareLock);
 	Datum		key = PointerGetDatum(document_id);
-	HeapTuple	row = fencing_find(documents, 1, &key, snapshot);
+	HeapTuple	row = store_find(documents, 1, &key, snapshot);
 	int64		version = 0;
 
 	if (row != NULL)
-		version = DatumGetInt64(fencing_get(documents, row, Anum_documents_version));
+		version = DatumGetInt64(store_get(documents, row, Anum_documents_version));
 	table_close(documents, AccessShareLock);
 	return version;
 }
 
 /* Fills revision; found or not, as the snapshot sees it. */
 void
-fencing_find_revision(Relation revisions, const text *document_id, int64 version,
-					  Snapshot snapshot, FencingRevision *revision)
+publish_find_revision(Relation revisions, const text *document_id, int64 version,
+					  Snapshot snapshot, Revision *revision)
 {
 	Datum		key[2] = {PointerGetDatum(document_id), Int64GetDatum(version)};
-	HeapTuple	row = fencing_find(revisions, 2, key, snapshot);
+	HeapTuple	row = store_find(revisions, 2, key, snapshot);
 
 	revision->found = row != NULL;
 	revision->tuple = row;
 	if (row == NULL)
 		return;
-	revision->digest = DatumGetByteaP(fencing_get(revisions, row, Anum_revisions_digest));
-	revision->digest_version = DatumGetInt32(fencing_get(revisions, row,
+	revision->digest = DatumGetByteaP(store_get(revisions, row, Anum_revisions_digest));
+	revision->digest_version = DatumGetInt32(store_get(revisions, row,
 														 Anum_revisions_digest_version));
-	revision->committed_at = DatumGetTimestampTz(fencing_get(revisions, row,
+	revision->committed_at = DatumGetTimestampTz(store_get(revisions, row,
 															 Anum_revisions_committed_at));
 }
 
 /* The document as of a revision; NULL: it was deleted. */
 Jsonb *
-fencing_revision_content(Relation revisions, const FencingRevision *revision)
+publish_revision_content(Relation revisions, const Revision *revision)
 {
 	bool		isnull;
 	Datum		content = heap_getattr(revision->tuple, Anum_revisions_content,
@@ -451,7 +453,7 @@ fencing_revision_content(Relation revisions, const FencingRevision *revision)
 
 /* Raises LF001; latest is 0 if there is no such document; hint may be NULL. */
 void
-fencing_never_published(const text *document_id, int64 version, int64 latest, const char *hint)
+publish_never_published(const text *document_id, int64 version, int64 latest, const char *hint)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
@@ -473,9 +475,9 @@ static void
 find_published(Gate *gate, Snapshot snapshot)
 {
 	PublishGate *publish = (PublishGate *) gate;
-	FencingRevision revision;
+	Revision revision;
 
-	fencing_find_revision(publish->revisions, publish->document_id, gate->number, snapshot,
+	publish_find_revision(publish->revisions, publish->document_id, gate->number, snapshot,
 						  &revision);
 	gate->receipt.found = revision.found;
 	if (!revision.found)
@@ -493,11 +495,11 @@ find_document(Gate *gate, Snapshot snapshot)
 {
 	GateFence  *fence = &gate->fence;
 
-	fence->tuple = fencing_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
+	fence->tuple = store_find(gate->scope_rel, gate->nscope, gate->scope, snapshot);
 	fence->found = fence->tuple != NULL;
 	if (!fence->found)
 		return;
-	fence->number = 1 + DatumGetInt64(fencing_get(gate->scope_rel, fence->tuple,
+	fence->number = 1 + DatumGetInt64(store_get(gate->scope_rel, fence->tuple,
 												  Anum_documents_version));
 	fence->purged_through = 0;
 }
@@ -505,9 +507,9 @@ find_document(Gate *gate, Snapshot snapshot)
 static bytea *
 make_content_digest(Gate *gate)
 {
-	if (!gate->receipt.found || gate->receipt.digest_version == FENCING_DIGEST_VERSION)
+	if (!gate->receipt.found || gate->receipt.digest_version == DIGEST_VERSION)
 		return gate->digest;
-	return fencing_make_digest(((PublishGate *) gate)->content, gate->receipt.digest_version);
+	return digest_make(((PublishGate *) gate)->content, gate->receipt.digest_version);
 }
 
 /* The revision, the document's new version, and the event. */
@@ -515,7 +517,7 @@ static void
 keep_revision(Gate *gate)
 {
 	PublishGate *publish = (PublishGate *) gate;
-	pg_uuid_t  *uuid = fencing_new_uuid();
+	pg_uuid_t  *uuid = outbox_new_uuid();
 	NameData	actor;
 	Datum		revision[Natts_revisions] = {0};
 	bool		revision_nulls[Natts_revisions] = {false};
@@ -532,21 +534,21 @@ keep_revision(Gate *gate)
 	revision[Anum_revisions_content - 1] = PointerGetDatum(publish->content);
 	revision_nulls[Anum_revisions_content - 1] = publish->content == NULL;
 	revision[Anum_revisions_digest - 1] = PointerGetDatum(gate->digest);
-	revision[Anum_revisions_digest_version - 1] = Int32GetDatum(FENCING_DIGEST_VERSION);
+	revision[Anum_revisions_digest_version - 1] = Int32GetDatum(DIGEST_VERSION);
 	revision[Anum_revisions_note - 1] = PointerGetDatum(publish->note);
 	revision_nulls[Anum_revisions_note - 1] = publish->note == NULL;
 	revision[Anum_revisions_actor - 1] = NameGetDatum(&actor);
 	revision[Anum_revisions_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
-	fencing_insert(publish->revisions, revision, revision_nulls);
+	store_insert(publish->revisions, revision, revision_nulls);
 
 	document[Anum_documents_document_id - 1] = PointerGetDatum(publish->document_id);
 	document[Anum_documents_version - 1] = Int64GetDatum(gate->number);
 	if (publish->expected_version == 0)
-		fencing_insert(gate->scope_rel, document, document_nulls);
+		store_insert(gate->scope_rel, document, document_nulls);
 	else
 	{
-		fencing_require_visible(gate->scope_rel, gate->fence.tuple);
-		fencing_update(gate->scope_rel, gate->fence.tuple, document, document_nulls);
+		store_require_visible(gate->scope_rel, gate->fence.tuple);
+		store_update(gate->scope_rel, gate->fence.tuple, document, document_nulls);
 	}
 	emit_event(publish, uuid);
 }
@@ -556,7 +558,7 @@ version_never_published(const Gate *gate)
 {
 	const PublishGate *publish = (const PublishGate *) gate;
 
-	fencing_never_published(publish->document_id, publish->expected_version,
+	publish_never_published(publish->document_id, publish->expected_version,
 							gate->fence.found ? gate->fence.number - 1 : 0,
 							gate->fence.found ? NULL :
 							_("A new document is published with expected_version 0."));
@@ -581,15 +583,15 @@ emit_event(PublishGate *publish, pg_uuid_t *revision)
 	text	   *kind = cstring_to_text(publish->kind);
 	Datum		args[] = {PointerGetDatum(publish->document_id), Int64GetDatum(publish->gate.number),
 		Int64GetDatum(publish->source_version), PointerGetDatum(kind),
-		PointerGetDatum(publish->gate.digest), Int32GetDatum(FENCING_DIGEST_VERSION),
+		PointerGetDatum(publish->gate.digest), Int32GetDatum(DIGEST_VERSION),
 	UUIDPGetDatum(revision)};
 	bool		nulls[lengthof(args)] = {[2] = publish->source_version == 0};
 	Jsonb	   *payload = NULL;
 
-	fencing_query_as_owner(query, lengthof(args), argtypes, args,
+	owner_query_run(query, lengthof(args), argtypes, args,
 						   nulls, NULL,
 						   copy_payload, &payload);
-	fencing_emit(cstring_to_text(AGGREGATE_TYPE), publish->document_id, kind, payload);
+	outbox_emit(cstring_to_text(AGGREGATE_TYPE), publish->document_id, kind, payload);
 }
 
 /* Out of SPI's memory. */
@@ -612,7 +614,7 @@ copy_payload(SPITupleTable *rows, uint64 count, void *arg)
 Datum
 fencing_publish_current(PG_FUNCTION_ARGS)
 {
-	text	   *document_id = fencing_arg_key(fcinfo, 0, "document_id");
+	text	   *document_id = args_key(fcinfo, 0, "document_id");
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Relation	documents;
 	Relation	revisions;
@@ -621,13 +623,13 @@ fencing_publish_current(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 
-	documents = fencing_open(FENCING_DOCUMENTS, AccessShareLock);
-	revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
-	row = fencing_select(documents, 1, key, GetActiveSnapshot());
+	documents = store_table_open(STORE_DOCUMENTS, AccessShareLock);
+	revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
+	row = store_select(documents, 1, key, GetActiveSnapshot());
 	if (row != NULL)
 	{
-		key[1] = fencing_get(documents, row, Anum_documents_version);
-		row = fencing_select(revisions, 2, key, GetActiveSnapshot());
+		key[1] = store_get(documents, row, Anum_documents_version);
+		row = store_select(revisions, 2, key, GetActiveSnapshot());
 	}
 	if (row != NULL)
 	{
@@ -664,10 +666,10 @@ fencing_publish_revision(PG_FUNCTION_ARGS)
 	Oid			argtypes[] = {UUIDOID};
 	Datum		args[lengthof(argtypes)];
 
-	fencing_refuse_null(fcinfo, 0, "revision");
+	args_refuse_null(fcinfo, 0, "revision");
 	args[0] = PG_GETARG_DATUM(0);
 	InitMaterializedSRF(fcinfo, 0);
-	fencing_query_as_owner(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(),
+	owner_query_run(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(),
 						   put_revision, fcinfo);
 	return (Datum) 0;
 }

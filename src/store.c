@@ -7,14 +7,14 @@
  * keys, without planner or executor: a probe costs about a microsecond, no
  * plan can be pinned to a sequential scan, and no name is ever resolved
  * through search_path.  The tables carry no triggers and no constraints but
- * NOT NULL and the primary key, which table.c makes sure of, so nothing is
+ * NOT NULL and the primary key, which store_table.c makes sure of, so nothing is
  * passed over.
  *
  * Rows are searched with SnapshotAny and judged one by one against an MVCC
  * snapshot.  An index scan with the MVCC snapshot itself would, under
  * SERIALIZABLE, take predicate locks on index pages, and transactions on
  * different keys of one page would fail each other.  Where a predicate lock is
- * needed it is taken on the row (fencing_visible_to_transaction).
+ * needed it is taken on the row (store_visible_to_transaction).
  *
  * A row is locked FOR NO KEY UPDATE in the version that was looked at.  Getting
  * that lock means that nothing has moved since; otherwise the caller looks
@@ -39,9 +39,9 @@
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
-#include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "store.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -64,7 +64,7 @@ typedef struct RowLockWait
 {
 	Relation	rel;
 	HeapTuple	tuple;
-	FencingWork work;
+	StoreWork work;
 	void	   *arg;
 	bool		moved;
 } RowLockWait;
@@ -84,7 +84,7 @@ static HeapTuple form_tuple(Relation rel, const Datum *values, const bool *nulls
  * (A parallel worker may not take one; it cannot get past the gate anyway.)
  */
 Snapshot
-fencing_fresh_snapshot(void)
+store_fresh_snapshot(void)
 {
 	return RegisterSnapshot(IsInParallelMode() ? GetTransactionSnapshot() : GetLatestSnapshot());
 }
@@ -100,7 +100,7 @@ store_until_decided(StoreLook look, void *arg)
 
 	while (!decided)
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+		Snapshot	snapshot = store_fresh_snapshot();
 
 		CHECK_FOR_INTERRUPTS();
 		decided = look(arg, snapshot);
@@ -121,14 +121,14 @@ store_begin_write(const char *function)
  * position, or NULL.  keys has the leading nkeys columns of the primary key.
  */
 HeapTuple
-fencing_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+store_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 {
 	return find(rel, nkeys, keys, snapshot, SnapshotAny);
 }
 
 /* The same as any SELECT would do it, with its predicate locks. */
 HeapTuple
-fencing_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+store_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 {
 	return find(rel, nkeys, keys, snapshot, snapshot);
 }
@@ -148,7 +148,7 @@ find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot, Snapshot sca
 
 /* The rows with these leading columns of the primary key, in its order. */
 List *
-fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+store_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 {
 	StoreScan	scan;
 	List	   *rows = NIL;
@@ -165,7 +165,7 @@ fencing_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
  * invalid if there is none but our own.
  */
 TransactionId
-fencing_find_maker(Relation rel, int nkeys, const Datum *keys)
+store_find_maker(Relation rel, int nkeys, const Datum *keys)
 {
 	StoreScan	scan;
 	SnapshotData dirty;
@@ -183,7 +183,7 @@ fencing_find_maker(Relation rel, int nkeys, const Datum *keys)
 
 /* All rows of a small table that the snapshot sees, copied. */
 List *
-fencing_scan_all(Relation rel, Snapshot snapshot)
+store_scan_all(Relation rel, Snapshot snapshot)
 {
 	TableScanDesc scan = table_beginscan(rel, SnapshotAny, 0, NULL);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
@@ -207,7 +207,7 @@ scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 
 	scan->rel = rel;
 	scan->snapshot = snapshot;
-	scan->index = index_open(fencing_primary_key(rel), AccessShareLock);
+	scan->index = index_open(compat_primary_key(rel), AccessShareLock);
 	for (int i = 0; i < nkeys; i++)
 	{
 		RegProcedure equal = InvalidOid;
@@ -238,7 +238,7 @@ scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 		/* this sets collation "C", which the columns have */
 		ScanKeyInit(&skeys[i], i + 1, BTEqualStrategyNumber, equal, keys[i]);
 	}
-	scan->scan = fencing_index_beginscan(rel, scan->index, scan_snapshot, nkeys);
+	scan->scan = compat_index_beginscan(rel, scan->index, scan_snapshot, nkeys);
 	index_rescan(scan->scan, skeys, nkeys, NULL, 0);
 	scan->slot = table_slot_create(rel, NULL);
 }
@@ -264,7 +264,7 @@ scan_end(StoreScan *scan)
 
 /* A column that cannot be NULL; it points into the tuple. */
 Datum
-fencing_get(Relation rel, HeapTuple tuple, int attnum)
+store_get(Relation rel, HeapTuple tuple, int attnum)
 {
 	bool		isnull;
 	Datum		value = heap_getattr(tuple, attnum, RelationGetDescr(rel), &isnull);
@@ -280,7 +280,7 @@ fencing_get(Relation rel, HeapTuple tuple, int attnum)
  * SERIALIZABLE this also takes the predicate lock on the row.
  */
 bool
-fencing_visible_to_transaction(Relation rel, HeapTuple tuple)
+store_visible_to_transaction(Relation rel, HeapTuple tuple)
 {
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
@@ -297,14 +297,14 @@ fencing_visible_to_transaction(Relation rel, HeapTuple tuple)
  * one that the transaction sees, as for any UPDATE.
  */
 void
-fencing_require_visible(Relation rel, HeapTuple tuple)
+store_require_visible(Relation rel, HeapTuple tuple)
 {
-	if (IsolationUsesXactSnapshot() && !fencing_visible_to_transaction(rel, tuple))
-		fencing_serialization_failure();
+	if (IsolationUsesXactSnapshot() && !store_visible_to_transaction(rel, tuple))
+		store_serialization_failure();
 }
 
 void
-fencing_serialization_failure(void)
+store_serialization_failure(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -316,8 +316,8 @@ fencing_serialization_failure(void)
  * Locks this version of a row FOR NO KEY UPDATE, until the end of the current
  * (sub)transaction.  LockWaitBlock waits, LockWaitSkip does not.
  */
-FencingLock
-fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
+StoreLock
+store_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
 {
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TM_FailureData failure;
@@ -331,15 +331,15 @@ fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
 	switch (result)
 	{
 		case TM_Ok:
-			return FENCING_LOCKED;
+			return STORE_LOCKED;
 		case TM_WouldBlock:
-			return FENCING_BUSY;
+			return STORE_BUSY;
 		case TM_Updated:
 		case TM_Deleted:
-			return FENCING_MOVED;
+			return STORE_MOVED;
 		default:
 			elog(ERROR, "unexpected table_tuple_lock status: %u", result);
-			return FENCING_MOVED;	/* keep compiler quiet */
+			return STORE_MOVED;	/* keep compiler quiet */
 	}
 }
 
@@ -355,25 +355,25 @@ fencing_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
  * the end of its transaction.)
  */
 bool
-fencing_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expect_write,
-					  FencingWork work, void *arg)
+store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expect_write,
+					  StoreWork work, void *arg)
 {
 	RowLockWait wait = {rel, tuple, work, arg, false};
 
 	if (expect_write && !had_locker(tuple, snapshot))
 	{
-		switch (fencing_lock_row(rel, tuple, LockWaitSkip))
+		switch (store_lock_row(rel, tuple, LockWaitSkip))
 		{
-			case FENCING_LOCKED:
+			case STORE_LOCKED:
 				(void) work(arg);
 				return true;
-			case FENCING_MOVED:
+			case STORE_MOVED:
 				return false;
-			case FENCING_BUSY:
+			case STORE_BUSY:
 				break;
 		}
 	}
-	(void) fencing_subtransaction(wait_and_work, &wait, NULL);
+	(void) store_subtransaction(wait_and_work, &wait, NULL);
 	return !wait.moved;
 }
 
@@ -382,7 +382,7 @@ wait_and_work(void *arg)
 {
 	RowLockWait *wait = (RowLockWait *) arg;
 
-	wait->moved = fencing_lock_row(wait->rel, wait->tuple, LockWaitBlock) != FENCING_LOCKED;
+	wait->moved = store_lock_row(wait->rel, wait->tuple, LockWaitBlock) != STORE_LOCKED;
 	return !wait->moved && wait->work(wait->arg);
 }
 
@@ -413,7 +413,7 @@ had_locker(HeapTuple tuple, Snapshot snapshot)
  * instead.  Memory is the caller's context throughout.
  */
 bool
-fencing_subtransaction(FencingWork work, void *arg, ErrorData **error)
+store_subtransaction(StoreWork work, void *arg, ErrorData **error)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -457,7 +457,7 @@ fencing_subtransaction(FencingWork work, void *arg, ErrorData **error)
 
 /* Inserts a row; later commands of the transaction see it. */
 void
-fencing_insert(Relation rel, const Datum *values, const bool *nulls)
+store_insert(Relation rel, const Datum *values, const bool *nulls)
 {
 	HeapTuple	tuple = form_tuple(rel, values, nulls);
 	CatalogIndexState indexes = CatalogOpenIndexes(rel);
@@ -473,7 +473,7 @@ fencing_insert(Relation rel, const Datum *values, const bool *nulls)
  * one.  What a publication could not replicate is refused, as by any UPDATE.
  */
 void
-fencing_update(Relation rel, HeapTuple old, const Datum *values, const bool *nulls)
+store_update(Relation rel, HeapTuple old, const Datum *values, const bool *nulls)
 {
 	HeapTuple	tuple = form_tuple(rel, values, nulls);
 	CatalogIndexState indexes = CatalogOpenIndexes(rel);
@@ -493,7 +493,7 @@ static HeapTuple
 form_tuple(Relation rel, const Datum *values, const bool *nulls)
 {
 	int			natts = RelationGetNumberOfAttributes(rel);
-	int			ncolumns = fencing_ncolumns(rel);
+	int			ncolumns = store_table_ncolumns(rel);
 	Datum	   *all = (Datum *) palloc0(natts * sizeof(Datum));
 	bool	   *all_nulls = (bool *) palloc(natts * sizeof(bool));
 
@@ -505,9 +505,9 @@ form_tuple(Relation rel, const Datum *values, const bool *nulls)
 
 /* Reads all columns that the extension knows; they point into the tuple. */
 void
-fencing_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
+store_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
 {
-	int			ncolumns = fencing_ncolumns(rel);
+	int			ncolumns = store_table_ncolumns(rel);
 
 	for (int i = 0; i < ncolumns; i++)
 		values[i] = heap_getattr(tuple, i + 1, RelationGetDescr(rel), &nulls[i]);
@@ -515,7 +515,7 @@ fencing_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
 
 /* Deletes a row that the caller has locked. */
 void
-fencing_delete(Relation rel, HeapTuple tuple)
+store_delete(Relation rel, HeapTuple tuple)
 {
 	CheckCmdReplicaIdentity(rel, CMD_DELETE);
 	CatalogTupleDelete(rel, &tuple->t_self);
@@ -524,7 +524,7 @@ fencing_delete(Relation rel, HeapTuple tuple)
 
 /* Deletes all rows with these leading columns of the primary key. */
 void
-fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 {
 	StoreScan	scan;
 
@@ -534,7 +534,7 @@ fencing_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot
 	{
 		HeapTuple	tuple = ExecCopySlotHeapTuple(scan.slot);
 
-		fencing_require_visible(rel, tuple);
+		store_require_visible(rel, tuple);
 		CatalogTupleDelete(rel, &tuple->t_self);
 		heap_freetuple(tuple);
 	}

@@ -21,8 +21,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "digest.h"
 #include "miscadmin.h"
-#include "target.h"
+#include "publish.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -41,13 +42,13 @@ static void check_desired(TargetCall *call);
 static int64 require_published(TargetCall *call);
 static bool retire_locked(void *arg);
 static void refuse_live(TargetCall *call);
-static bool is_rejected(const FencingTarget *target, int64 version);
-static const int64 *rejected_versions(const FencingTarget *target, int *count);
-static bool has_rejections(const FencingTarget *target);
+static bool is_rejected(const Target *target, int64 version);
+static const int64 *rejected_versions(const Target *target, int *count);
+static bool has_rejections(const Target *target);
 static bool needs_no_mark(TargetCall *call);
 static bool shows_another(TargetCall *call);
 static bool reject_locked(void *arg);
-static void add_rejection(FencingTarget *target, int64 version);
+static void add_rejection(Target *target, int64 version);
 
 PG_FUNCTION_INFO_V1(fencing_target_desire);
 PG_FUNCTION_INFO_V1(fencing_target_forget);
@@ -55,10 +56,10 @@ PG_FUNCTION_INFO_V1(fencing_apply_reject);
 
 /* Both keys of a target.  Raises 22004, 22023, 54000. */
 void
-fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target)
+target_args(FunctionCallInfo fcinfo, Target *target)
 {
-	target->document_id = fencing_arg_key(fcinfo, 0, "document_id");
-	target->target_id = fencing_arg_key(fcinfo, 1, "target_id");
+	target->document_id = args_key(fcinfo, 0, "document_id");
+	target->target_id = args_key(fcinfo, 1, "target_id");
 }
 
 /*
@@ -66,9 +67,9 @@ fencing_arg_target(FunctionCallInfo fcinfo, FencingTarget *target)
  * other could ever follow.  Raises 22004, 22023.
  */
 int64
-fencing_arg_version(FunctionCallInfo fcinfo, int argno, const char *name)
+target_arg_version(FunctionCallInfo fcinfo, int argno, const char *name)
 {
-	int64		version = fencing_arg_token(fcinfo, argno, name);
+	int64		version = args_token(fcinfo, argno, name);
 
 	if (version > MAX_VERSION)
 		ereport(ERROR,
@@ -81,16 +82,16 @@ fencing_arg_version(FunctionCallInfo fcinfo, int argno, const char *name)
 
 /* Finds the target's row, or not, as the snapshot sees it. */
 void
-fencing_find_target(Relation targets, FencingTarget *target, Snapshot snapshot)
+target_find(Relation targets, Target *target, Snapshot snapshot)
 {
 	Datum		key[2] = {PointerGetDatum(target->document_id), PointerGetDatum(target->target_id)};
 
-	fencing_read_target(targets, target, fencing_find(targets, 2, key, snapshot));
+	target_read(targets, target, store_find(targets, 2, key, snapshot));
 }
 
 /* Reads this version of the row, NULL if there is none. */
 void
-fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
+target_read(Relation targets, Target *target, HeapTuple tuple)
 {
 	target->tuple = tuple;
 	target->found = tuple != NULL;
@@ -99,7 +100,7 @@ fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
 	if (!target->found)
 		return;
 
-	fencing_read_row(targets, tuple, target->values, target->nulls);
+	store_read_row(targets, tuple, target->values, target->nulls);
 	target->desired = target->nulls[Anum_targets_desired - 1] ? 0 :
 		DatumGetInt64(target->values[Anum_targets_desired - 1]);
 	target->applied = DatumGetInt64(target->values[Anum_targets_applied - 1]);
@@ -113,14 +114,14 @@ fencing_read_target(Relation targets, FencingTarget *target, HeapTuple tuple)
 
 /* The job whose lease the target's writer has: both keys with their lengths. */
 text *
-fencing_target_job_key(const FencingTarget *target)
+target_job_key(const Target *target)
 {
 	const char *document_id = text_to_cstring(target->document_id);
 	const char *target_id = text_to_cstring(target->target_id);
 	char	   *name = psprintf("%d:%s%d:%s", (int) strlen(document_id), document_id,
 								(int) strlen(target_id), target_id);
 	Datum		hex = DirectFunctionCall2(binary_encode,
-										  PointerGetDatum(fencing_sha256(name, strlen(name))),
+										  PointerGetDatum(digest_sha256(name, strlen(name))),
 										  CStringGetTextDatum("hex"));
 
 	return cstring_to_text(psprintf("apply/%s", TextDatumGetCString(hex)));
@@ -128,7 +129,7 @@ fencing_target_job_key(const FencingTarget *target)
 
 /* Raises LF001; the target is not there, or is retired. */
 void
-fencing_never_desired(const FencingTarget *target)
+target_never_desired(const Target *target)
 {
 	const char *document_id = text_to_cstring(target->document_id);
 	const char *target_id = text_to_cstring(target->target_id);
@@ -153,13 +154,13 @@ fencing_never_desired(const FencingTarget *target)
  * target is pinned to a lower one, or has rejected it.
  */
 bool
-fencing_is_undesired(const FencingTarget *target, int64 version)
+target_is_undesired(const Target *target, int64 version)
 {
 	return (target->desired != 0 && version > target->desired) || is_rejected(target, version);
 }
 
 static bool
-is_rejected(const FencingTarget *target, int64 version)
+is_rejected(const Target *target, int64 version)
 {
 	int			count;
 	const int64 *rejected = rejected_versions(target, &count);
@@ -177,7 +178,7 @@ is_rejected(const FencingTarget *target, int64 version)
 
 /* They are not null, and of a type that is aligned as the array's data are. */
 static const int64 *
-rejected_versions(const FencingTarget *target, int *count)
+rejected_versions(const Target *target, int *count)
 {
 	*count = ArrayGetNItems(ARR_NDIM(target->rejections), ARR_DIMS(target->rejections));
 	return (const int64 *) ARR_DATA_PTR(target->rejections);
@@ -185,7 +186,7 @@ rejected_versions(const FencingTarget *target, int *count)
 
 /* Another version is the applied one now; write the row then. */
 void
-fencing_set_applied(FencingTarget *target, int64 version, bytea *digest, int digest_version,
+target_set_applied(Target *target, int64 version, bytea *digest, int digest_version,
 					TimestampTz applied_at)
 {
 	target_set(target, Anum_targets_applications,
@@ -207,11 +208,11 @@ fencing_set_applied(FencingTarget *target, int64 version, bytea *digest, int dig
 void
 target_begin(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 {
-	fencing_arg_target(fcinfo, &call->target);
+	target_args(fcinfo, &call->target);
 	store_begin_write(function);
-	call->targets = fencing_open(FENCING_TARGETS, RowExclusiveLock);
+	call->targets = store_table_open(STORE_TARGETS, RowExclusiveLock);
 	refuse_in_apply(call, function);
-	call->revisions = fencing_open(FENCING_REVISIONS, AccessShareLock);
+	call->revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
 }
 
 /*
@@ -242,9 +243,9 @@ target_end(TargetCall *call)
 void
 target_look(TargetCall *call, Snapshot snapshot)
 {
-	fencing_find_target(call->targets, &call->target, snapshot);
+	target_find(call->targets, &call->target, snapshot);
 	if (!call->target.found || (call->target.retired && !call->of_retired))
-		fencing_never_desired(&call->target);
+		target_never_desired(&call->target);
 }
 
 /*
@@ -252,17 +253,17 @@ target_look(TargetCall *call, Snapshot snapshot)
  * version that is locked.
  */
 void
-target_with_row(TargetCall *call, FencingWork work)
+target_with_row(TargetCall *call, StoreWork work)
 {
 	bool		locked = false;
 
 	while (!locked)
 	{
-		Snapshot	snapshot = fencing_fresh_snapshot();
+		Snapshot	snapshot = store_fresh_snapshot();
 
 		CHECK_FOR_INTERRUPTS();
 		target_look(call, snapshot);
-		locked = fencing_with_row_lock(call->targets, call->target.tuple, snapshot, true,
+		locked = store_with_row_lock(call->targets, call->target.tuple, snapshot, true,
 									   work, call);
 		UnregisterSnapshot(snapshot);
 	}
@@ -272,10 +273,10 @@ target_with_row(TargetCall *call, FencingWork work)
 bool
 target_write(TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 
-	fencing_require_visible(call->targets, target->tuple);
-	fencing_update(call->targets, target->tuple, target->values, target->nulls);
+	store_require_visible(call->targets, target->tuple);
+	store_update(call->targets, target->tuple, target->values, target->nulls);
 	ForceSyncCommit();
 	call->wrote = true;
 	return true;
@@ -292,12 +293,12 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.version = PG_ARGISNULL(2) ? 0 : fencing_arg_version(fcinfo, 2, "version");
+	call.version = PG_ARGISNULL(2) ? 0 : target_arg_version(fcinfo, 2, "version");
 	call.of_retired = true;
 	target_begin(&call, fcinfo, "fencing_target_desire()");
 
-	snapshot = fencing_fresh_snapshot();
-	fencing_find_target(call.targets, &call.target, snapshot);
+	snapshot = store_fresh_snapshot();
+	target_find(call.targets, &call.target, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (!call.target.found)
 		desire_new(&call);
@@ -305,7 +306,7 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 		target_with_row(&call, desire_locked);
 	target_end(&call);
 	if (!call.wrote)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -313,17 +314,17 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 static void
 desire_new(TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	Datum		key[2] = {PointerGetDatum(target->document_id), PointerGetDatum(target->target_id)};
 	Snapshot	snapshot;
 
-	(void) fencing_lock_absent(call->targets, 2, key, true);
-	snapshot = fencing_fresh_snapshot();
-	fencing_find_target(call->targets, target, snapshot);
+	(void) key_lock_absent(call->targets, 2, key, true);
+	snapshot = store_fresh_snapshot();
+	target_find(call->targets, target, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (target->found)
 	{
-		fencing_unlock_absent(call->targets, 2, key);
+		key_lock_release(call->targets, 2, key);
 		return;
 	}
 
@@ -344,8 +345,8 @@ desire_new(TargetCall *call)
 	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
 	target_set(target, Anum_targets_rejections, PointerGetDatum(construct_empty_array(INT8OID)));
 	target_set(target, Anum_targets_retired, BoolGetDatum(false));
-	fencing_insert(call->targets, target->values, target->nulls);
-	fencing_unlock_absent(call->targets, 2, key);
+	store_insert(call->targets, target->values, target->nulls);
+	key_lock_release(call->targets, 2, key);
 	ForceSyncCommit();
 	call->wrote = true;
 }
@@ -361,7 +362,7 @@ is_desired(TargetCall *call)
 
 /* Those that count: above the applied version. */
 static bool
-has_rejections(const FencingTarget *target)
+has_rejections(const Target *target)
 {
 	int			count;
 	const int64 *rejected = rejected_versions(target, &count);
@@ -373,7 +374,7 @@ static bool
 desire_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 
 	if (is_desired(call))
 		return false;
@@ -408,12 +409,12 @@ check_desired(TargetCall *call)
 static int64
 require_published(TargetCall *call)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
-	int64		latest = fencing_latest_version(call->target.document_id, snapshot);
+	Snapshot	snapshot = store_fresh_snapshot();
+	int64		latest = publish_latest_version(call->target.document_id, snapshot);
 
 	UnregisterSnapshot(snapshot);
 	if (latest > 0 && call->version > latest)
-		fencing_never_published(call->target.document_id, call->version, latest, NULL);
+		publish_never_published(call->target.document_id, call->version, latest, NULL);
 	return latest;
 }
 
@@ -425,18 +426,18 @@ fencing_target_forget(PG_FUNCTION_ARGS)
 {
 	TargetCall	call = {0};
 
-	call.reason = fencing_arg_reason(fcinfo, 2, "reason");
+	call.reason = args_reason(fcinfo, 2, "reason");
 	call.of_retired = true;
 	target_begin(&call, fcinfo, "fencing_target_forget()");
-	call.job.job_key = fencing_target_job_key(&call.target);
+	call.job.job_key = target_job_key(&call.target);
 
-	fencing_begin_job(&call.job, "fencing_target_forget()");
+	job_begin(&call.job, "fencing_target_forget()");
 	target_with_row(&call, retire_locked);
 	call.job.wrote = call.wrote;
-	fencing_end_job(&call.job);
+	job_end(&call.job);
 	target_end(&call);
 	if (!call.wrote)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -445,12 +446,12 @@ static bool
 retire_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	NameData	actor;
 
 	if (target->retired)
 	{
-		fencing_require_visible(call->targets, target->tuple);
+		store_require_visible(call->targets, target->tuple);
 		return false;
 	}
 	refuse_live(call);
@@ -466,11 +467,11 @@ retire_locked(void *arg)
 static void
 refuse_live(TargetCall *call)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 
-	fencing_look_job(&call->job, snapshot);
+	job_look(&call->job, snapshot);
 	UnregisterSnapshot(snapshot);
-	if (fencing_is_live(&call->job, GetCurrentTimestamp()))
+	if (job_is_live(&call->job, GetCurrentTimestamp()))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("target \"%s\" of document \"%s\" is being written",
@@ -490,26 +491,26 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.version = fencing_arg_version(fcinfo, 2, "version");
-	call.reason = fencing_arg_reason(fcinfo, 3, "reason");
+	call.version = target_arg_version(fcinfo, 2, "version");
+	call.reason = args_reason(fcinfo, 3, "reason");
 	target_begin(&call, fcinfo, "fencing_apply_reject()");
 
-	snapshot = fencing_fresh_snapshot();
+	snapshot = store_fresh_snapshot();
 	target_look(&call, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (!needs_no_mark(&call))
 		target_with_row(&call, reject_locked);
 	target_end(&call);
 	if (call.outcome == FENCING_RECORDED && !call.wrote)
-		fencing_wait_for_standbys();
-	return fencing_answer(fcinfo, call.outcome, NULL, NULL);
+		durable_wait_for_standbys();
+	return args_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
 /* Whether nothing is to be written: the version is too old, or rejected already. */
 static bool
 needs_no_mark(TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 
 	if (call->version <= target->applied)
 		call->outcome = FENCING_STALE;
@@ -520,7 +521,7 @@ needs_no_mark(TargetCall *call)
 		if (!is_rejected(target, call->version) || !shows_another(call))
 			return false;
 	}
-	fencing_require_visible(call->targets, target->tuple);
+	store_require_visible(call->targets, target->tuple);
 	return true;
 }
 
@@ -528,7 +529,7 @@ needs_no_mark(TargetCall *call)
 static bool
 shows_another(TargetCall *call)
 {
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 	int64		desired = target->desired != 0 ? target->desired : require_published(call);
 
 	return desired != 0 && target->rejected == desired && call->version != desired;
@@ -538,7 +539,7 @@ static bool
 reject_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	FencingTarget *target = &call->target;
+	Target *target = &call->target;
 
 	if (needs_no_mark(call))
 		return false;
@@ -557,7 +558,7 @@ reject_locked(void *arg)
  * goes: then all below the others count as rejected.
  */
 static void
-add_rejection(FencingTarget *target, int64 version)
+add_rejection(Target *target, int64 version)
 {
 	int			count;
 	const int64 *old = rejected_versions(target, &count);
@@ -583,13 +584,13 @@ add_rejection(FencingTarget *target, int64 version)
 }
 
 int64
-target_get_bigint(const FencingTarget *target, int column)
+target_get_bigint(const Target *target, int column)
 {
 	return DatumGetInt64(target->values[column - 1]);
 }
 
 void
-target_set(FencingTarget *target, int column, Datum value)
+target_set(Target *target, int column, Datum value)
 {
 	target->values[column - 1] = value;
 	target->nulls[column - 1] = false;
@@ -597,7 +598,7 @@ target_set(FencingTarget *target, int column, Datum value)
 
 /* What an observation found wrong; NULL: nothing. */
 void
-target_set_error(FencingTarget *target, text *error)
+target_set_error(Target *target, text *error)
 {
 	if (error != NULL)
 	{

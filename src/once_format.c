@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * request_format.c
+ * once_format.c
  *	  One spelling for strings whose schema gives them a format.
  *
  * Dates and times are those of RFC 3339, section 5.6, UUIDs those of RFC 4122.
@@ -15,7 +15,7 @@
 
 #include <ctype.h>
 
-#include "fencing.h"
+#include "once.h"
 #include "utils/datetime.h"
 
 static char *normalize_date_time(const char *string, int length);
@@ -25,7 +25,7 @@ static char *normalize_uuid(const char *string, int length);
 
 /* The one spelling of a formatted string, or NULL if it is none. */
 char *
-fencing_normalize(RequestFormat format, const char *string, int length)
+once_format_normalize(OnceFormat format, const char *string, int length)
 {
 	int			year;
 	int			month;
@@ -33,15 +33,15 @@ fencing_normalize(RequestFormat format, const char *string, int length)
 
 	switch (format)
 	{
-		case FORMAT_DATE_TIME:
+		case ONCE_FORMAT_DATE_TIME:
 			return normalize_date_time(string, length);
-		case FORMAT_DATE:
+		case ONCE_FORMAT_DATE:
 			if (length != 10 || !read_date(string, &year, &month, &day))
 				return NULL;
 			return pnstrdup(string, length);
-		case FORMAT_UUID:
+		case ONCE_FORMAT_UUID:
 			return normalize_uuid(string, length);
-		case FORMAT_NONE:
+		case ONCE_FORMAT_NONE:
 			break;
 	}
 	return pnstrdup(string, length);
@@ -49,17 +49,17 @@ fencing_normalize(RequestFormat format, const char *string, int length)
 
 /* Its name and what it looks like, for messages. */
 const char *
-fencing_format_example(RequestFormat format)
+once_format_example(OnceFormat format)
 {
 	switch (format)
 	{
-		case FORMAT_DATE_TIME:
+		case ONCE_FORMAT_DATE_TIME:
 			return "date-time (2026-01-31T09:30:00.123456Z)";
-		case FORMAT_DATE:
+		case ONCE_FORMAT_DATE:
 			return "date (2026-01-31)";
-		case FORMAT_UUID:
+		case ONCE_FORMAT_UUID:
 			return "uuid (0b5e0f34-4f0f-4d7c-8a77-0d1f2f7a1c11)";
-		case FORMAT_NONE:
+		case ONCE_FORMAT_NONE:
 			break;
 	}
 	return "";

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * request_projection.c
+ * once_projection.c
  *	  What a compiled request schema makes of a request.
  *
  * A request is projected into the document that is hashed: the listed properties
@@ -17,10 +17,10 @@
  */
 #include "postgres.h"
 
-#include "fencing.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "once.h"
 #include "utils/builtins.h"
 
 /* One projection. */
@@ -29,41 +29,40 @@ typedef struct Projection
 	JsonbParseState *state;
 	JsonbValue *root;			/* the finished array or object */
 	bool		raw;			/* only leave out: no check, default or format */
-	const RequestPath *path;	/* of the value that is looked at */
+	const OncePath *path;	/* of the value that is looked at */
 	char	   *refusal;
 } Projection;
 
-static Jsonb *run_projection(Projection *projection, const RequestSchema *schema, List *later,
+static Jsonb *run_projection(Projection *projection, const OnceSchema *schema, List *later,
 							 Jsonb *request);
-static bool project_inner(Projection *projection, RequestPath *path, const RequestSchema *schema,
+static bool project_inner(Projection *projection, OncePath *path, const OnceSchema *schema,
 						  List *later, JsonbValue *value, JsonbIteratorToken token);
-static bool project(Projection *projection, const RequestSchema *schema, List *later,
+static bool project(Projection *projection, const OnceSchema *schema, List *later,
 					JsonbValue *value, JsonbIteratorToken token);
-static bool project_object(Projection *projection, const RequestSchema *schema, List *later,
+static bool project_object(Projection *projection, const OnceSchema *schema, List *later,
 						   JsonbContainer *container);
-static bool project_array(Projection *projection, const RequestSchema *schema, List *later,
+static bool project_array(Projection *projection, const OnceSchema *schema, List *later,
 						  JsonbContainer *container);
-static bool project_scalar(Projection *projection, const RequestSchema *schema,
+static bool project_scalar(Projection *projection, const OnceSchema *schema,
 						   JsonbValue *value, JsonbIteratorToken token);
 static List *later_properties(List *later, const char *name, int length);
 static List *later_items(List *later);
 static bool may_leave_out(List *later, const JsonbValue *key, JsonbValue *value);
-static bool is_default(const RequestSchema *schema, JsonbValue *value);
-static bool has_kind(const RequestSchema *schema, const JsonbValue *value);
+static bool is_default(const OnceSchema *schema, JsonbValue *value);
+static bool has_kind(const OnceSchema *schema, const JsonbValue *value);
 static int	kind_of(const JsonbValue *value);
-static bool refuse_kind(Projection *projection, const RequestSchema *schema,
+static bool refuse_kind(Projection *projection, const OnceSchema *schema,
 						const JsonbValue *value);
-static bool refuse_format(Projection *projection, RequestFormat format);
+static bool refuse_format(Projection *projection, OnceFormat format);
 static bool refuse_field(Projection *projection, const char *message, const char *name,
 						 int length);
-static void append_path(StringInfo text, const RequestPath *path);
 
 /*
  * The document that identifies the request.  NULL if the schema refuses it; then
  * refusal says why, in a sentence that names the field and no value.
  */
 Jsonb *
-fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request,
+once_projection_make(const OnceSchema *schema, List *later, Jsonb *request,
 						char **refusal)
 {
 	Projection	projection = {0};
@@ -78,7 +77,7 @@ fencing_project_request(const RequestSchema *schema, List *later, Jsonb *request
  * it is.
  */
 Jsonb *
-fencing_visible_request(const RequestSchema *schema, Jsonb *request)
+once_projection_visible(const OnceSchema *schema, Jsonb *request)
 {
 	Projection	projection = {.raw = true};
 
@@ -86,11 +85,11 @@ fencing_visible_request(const RequestSchema *schema, Jsonb *request)
 }
 
 static Jsonb *
-run_projection(Projection *projection, const RequestSchema *schema, List *later, Jsonb *request)
+run_projection(Projection *projection, const OnceSchema *schema, List *later, Jsonb *request)
 {
 	JsonbValue	value;
 
-	fencing_root_value(request, &value);
+	once_value_root(request, &value);
 	if (!project(projection, schema, later, &value, WJB_DONE))
 		return NULL;
 	return JsonbValueToJsonb(projection->root);
@@ -98,7 +97,7 @@ run_projection(Projection *projection, const RequestSchema *schema, List *later,
 
 /* A field or an element of what is being projected. */
 static bool
-project_inner(Projection *projection, RequestPath *path, const RequestSchema *schema, List *later,
+project_inner(Projection *projection, OncePath *path, const OnceSchema *schema, List *later,
 			  JsonbValue *value, JsonbIteratorToken token)
 {
 	bool		accepted;
@@ -115,7 +114,7 @@ project_inner(Projection *projection, RequestPath *path, const RequestSchema *sc
  * WJB_VALUE, WJB_ELEM, or WJB_DONE for the root.  False if it is refused.
  */
 static bool
-project(Projection *projection, const RequestSchema *schema, List *later,
+project(Projection *projection, const OnceSchema *schema, List *later,
 		JsonbValue *value, JsonbIteratorToken token)
 {
 	JsonbContainer *container;
@@ -141,7 +140,7 @@ project(Projection *projection, const RequestSchema *schema, List *later,
 }
 
 static bool
-project_object(Projection *projection, const RequestSchema *schema, List *later,
+project_object(Projection *projection, const OnceSchema *schema, List *later,
 			   JsonbContainer *container)
 {
 	JsonbIterator *it = JsonbIteratorInit(container);
@@ -154,7 +153,7 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 	{
 		(void) JsonbIteratorNext(&it, &value, true);
 		if (!schema->open &&
-			fencing_find_property(schema, key.val.string.val, key.val.string.len) == NULL &&
+			once_value_property(schema, key.val.string.val, key.val.string.len) == NULL &&
 			!may_leave_out(later, &key, &value))
 			return refuse_field(projection, _("Field \"%s\" is not listed in the schema."),
 								key.val.string.val, key.val.string.len);
@@ -163,8 +162,8 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < schema->nproperties; i++)
 	{
-		const RequestProperty *property = &schema->properties[i];
-		RequestPath path = {.name = property->name, .length = property->length};
+		const OnceProperty *property = &schema->properties[i];
+		OncePath path = {.name = property->name, .length = property->length};
 		JsonbValue *found;
 		JsonbValue	fallback;
 
@@ -186,7 +185,7 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 		if (found == NULL)
 		{
 			/* it has been projected */
-			fencing_root_value(property->schema->default_value, &fallback);
+			once_value_root(property->schema->default_value, &fallback);
 			(void) pushJsonbValue(&projection->state, WJB_VALUE, &fallback);
 		}
 		else if (!project_inner(projection, &path, property->schema,
@@ -199,13 +198,13 @@ project_object(Projection *projection, const RequestSchema *schema, List *later,
 }
 
 static bool
-project_array(Projection *projection, const RequestSchema *schema, List *later,
+project_array(Projection *projection, const OnceSchema *schema, List *later,
 			  JsonbContainer *container)
 {
 	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbValue	element;
 	List	   *inner = later_items(later);
-	RequestPath path = {0};
+	OncePath path = {0};
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_ARRAY, NULL);
 	(void) JsonbIteratorNext(&it, &element, true);
@@ -222,16 +221,16 @@ project_array(Projection *projection, const RequestSchema *schema, List *later,
 }
 
 static bool
-project_scalar(Projection *projection, const RequestSchema *schema, JsonbValue *value,
+project_scalar(Projection *projection, const OnceSchema *schema, JsonbValue *value,
 			   JsonbIteratorToken token)
 {
 	JsonbValue *result = (JsonbValue *) palloc(sizeof(JsonbValue));
 
 	*result = *value;
-	if (value->type == jbvString && schema->format != FORMAT_NONE && !schema->exact &&
+	if (value->type == jbvString && schema->format != ONCE_FORMAT_NONE && !schema->exact &&
 		!projection->raw)
 	{
-		char	   *normalized = fencing_normalize(schema->format, value->val.string.val,
+		char	   *normalized = once_format_normalize(schema->format, value->val.string.val,
 										   value->val.string.len);
 
 		if (normalized == NULL)
@@ -256,7 +255,7 @@ later_properties(List *later, const char *name, int length)
 
 	foreach(lc, later)
 	{
-		RequestProperty *property = fencing_find_property((RequestSchema *) lfirst(lc), name,
+		OnceProperty *property = once_value_property((OnceSchema *) lfirst(lc), name,
 														  length);
 
 		if (property != NULL)
@@ -274,7 +273,7 @@ later_items(List *later)
 
 	foreach(lc, later)
 	{
-		RequestSchema *items = ((RequestSchema *) lfirst(lc))->items;
+		OnceSchema *items = ((OnceSchema *) lfirst(lc))->items;
 
 		if (items != NULL)
 			result = lappend(result, items);
@@ -293,7 +292,7 @@ may_leave_out(List *later, const JsonbValue *key, JsonbValue *value)
 
 	foreach(lc, later)
 	{
-		RequestProperty *property = fencing_find_property((RequestSchema *) lfirst(lc),
+		OnceProperty *property = once_value_property((OnceSchema *) lfirst(lc),
 														  key->val.string.val,
 														  key->val.string.len);
 
@@ -305,23 +304,23 @@ may_leave_out(List *later, const JsonbValue *key, JsonbValue *value)
 
 /* Whether the value is the one that an absent field has there. */
 static bool
-is_default(const RequestSchema *schema, JsonbValue *value)
+is_default(const OnceSchema *schema, JsonbValue *value)
 {
 	Jsonb	   *projected;
 	char	   *refusal;
 
 	if (schema->default_value == NULL)
 		return false;
-	projected = fencing_project_request(schema, NIL, JsonbValueToJsonb(value), &refusal);
+	projected = once_projection_make(schema, NIL, JsonbValueToJsonb(value), &refusal);
 	return projected != NULL &&
 		compareJsonbContainers(&projected->root, &schema->default_value->root) == 0;
 }
 
 static bool
-has_kind(const RequestSchema *schema, const JsonbValue *value)
+has_kind(const OnceSchema *schema, const JsonbValue *value)
 {
 	/* whether it is whole need not be known where any number will do */
-	if (value->type == jbvNumeric && (schema->kinds & KIND_NUMBER) != 0)
+	if (value->type == jbvNumeric && (schema->kinds & ONCE_KIND_NUMBER) != 0)
 		return true;
 	return (schema->kinds & kind_of(value)) != 0;
 }
@@ -334,43 +333,43 @@ kind_of(const JsonbValue *value)
 	switch (value->type)
 	{
 		case jbvNull:
-			return KIND_NULL;
+			return ONCE_KIND_NULL;
 		case jbvBool:
-			return KIND_BOOLEAN;
+			return ONCE_KIND_BOOLEAN;
 		case jbvString:
-			return KIND_STRING;
+			return ONCE_KIND_STRING;
 		case jbvNumeric:
 			number = NumericGetDatum(value->val.numeric);
 			return DatumGetBool(DirectFunctionCall2(numeric_eq, number,
 													DirectFunctionCall1(numeric_floor, number))) ?
-				KIND_INTEGER : KIND_NUMBER;
+				ONCE_KIND_INTEGER : ONCE_KIND_NUMBER;
 		default:
-			return JsonContainerIsObject(value->val.binary.data) ? KIND_OBJECT : KIND_ARRAY;
+			return JsonContainerIsObject(value->val.binary.data) ? ONCE_KIND_OBJECT : ONCE_KIND_ARRAY;
 	}
 }
 
 static bool
-refuse_kind(Projection *projection, const RequestSchema *schema, const JsonbValue *value)
+refuse_kind(Projection *projection, const OnceSchema *schema, const JsonbValue *value)
 {
-	const char *found = fencing_kind_names(kind_of(value));
-	const char *allowed = fencing_kind_names(schema->kinds);
+	const char *found = once_value_kind_names(kind_of(value));
+	const char *allowed = once_value_kind_names(schema->kinds);
 
 	projection->refusal = projection->path == NULL ?
 		psprintf(_("It has type %s; allowed: %s."), found, allowed) :
 		psprintf(_("Field \"%s\" has type %s; allowed: %s."),
-				 fencing_path_text(projection->path), found, allowed);
+				 once_value_path_text(projection->path), found, allowed);
 	return false;
 }
 
 static bool
-refuse_format(Projection *projection, RequestFormat format)
+refuse_format(Projection *projection, OnceFormat format)
 {
-	const char *example = fencing_format_example(format);
+	const char *example = once_format_example(format);
 
 	projection->refusal = projection->path == NULL ?
 		psprintf(_("It does not have the format %s."), example) :
 		psprintf(_("Field \"%s\" does not have the format %s."),
-				 fencing_path_text(projection->path), example);
+				 once_value_path_text(projection->path), example);
 	return false;
 }
 
@@ -378,53 +377,8 @@ refuse_format(Projection *projection, RequestFormat format)
 static bool
 refuse_field(Projection *projection, const char *message, const char *name, int length)
 {
-	RequestPath path = {.outer = projection->path, .name = name, .length = length};
+	OncePath path = {.outer = projection->path, .name = name, .length = length};
 
-	projection->refusal = psprintf(message, fencing_path_text(&path));
+	projection->refusal = psprintf(message, once_value_path_text(&path));
 	return false;
-}
-
-/* As JavaScript has it: items[2].price */
-char *
-fencing_path_text(const RequestPath *path)
-{
-	StringInfoData text;
-
-	initStringInfo(&text);
-	append_path(&text, path);
-	return text.data;
-}
-
-static void
-append_path(StringInfo text, const RequestPath *path)
-{
-	if (path->outer != NULL)
-		append_path(text, path->outer);
-	if (path->name == NULL)
-		appendStringInfo(text, "[%d]", path->index);
-	else
-		appendStringInfo(text, "%s%s", path->outer == NULL ? "" : ".",
-						 fencing_clip(path->name, path->length));
-}
-
-/* What of a text goes into a message: the client may have sent megabytes. */
-char *
-fencing_clip(const char *text, int length)
-{
-	const int	limit = 64;
-
-	return length <= limit ? pnstrdup(text, length) :
-		psprintf("%.*s...", pg_mbcliplen(text, length, limit), text);
-}
-
-/* A document as a value; of a scalar its own. */
-void
-fencing_root_value(Jsonb *document, JsonbValue *value)
-{
-	if (!JB_ROOT_IS_SCALAR(document) || !JsonbExtractScalar(&document->root, value))
-	{
-		value->type = jbvBinary;
-		value->val.binary.data = &document->root;
-		value->val.binary.len = VARSIZE_ANY_EXHDR(document);
-	}
 }

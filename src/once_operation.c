@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * operation.c
+ * once_operation.c
  *	  Idempotent operations: their definition, and the versions of their schemas.
  *
  * A version is frozen once it is defined, because records keep hashes by it.
@@ -20,8 +20,10 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_proc.h"
-#include "fencing.h"
+#include "digest.h"
 #include "miscadmin.h"
+#include "once.h"
+#include "store.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -35,7 +37,7 @@ typedef struct CachedSchema
 {
 	char	   *operation;
 	int			hash_version;
-	RequestSchema *schema;
+	OnceSchema *schema;
 } CachedSchema;
 
 static int	arg_hash_version(FunctionCallInfo fcinfo, int argno);
@@ -43,7 +45,7 @@ static HeapTuple find_operation(Relation operations, const text *name);
 static void require_operation(const text *name);
 static Jsonb *project_argument(FunctionCallInfo fcinfo);
 static void renew_cache(Relation schemas);
-static RequestSchema *get_schema(Relation schemas, const text *operation, int hash_version,
+static OnceSchema *get_schema(Relation schemas, const text *operation, int hash_version,
 								 HeapTuple row);
 static void forget_schemas(Datum arg, Oid relid);
 
@@ -65,7 +67,7 @@ static bool cache_valid = false;
 Datum
 fencing_define_operation(PG_FUNCTION_ARGS)
 {
-	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	text	   *name = args_key(fcinfo, 0, "operation");
 	int64		retention;
 	int64		forget_after;
 	Relation	operations;
@@ -78,9 +80,9 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 	Datum		values[Natts_operations];
 	bool		nulls[Natts_operations] = {false};
 
-	fencing_refuse_null(fcinfo, 1, "authorize");
-	retention = fencing_arg_retention(fcinfo, 2, "retention");
-	forget_after = fencing_arg_retention(fcinfo, 3, "forget_after");
+	args_refuse_null(fcinfo, 1, "authorize");
+	retention = args_retention(fcinfo, 2, "retention");
+	forget_after = args_retention(fcinfo, 3, "forget_after");
 	if (forget_after < retention)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -88,7 +90,7 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 				 errdetail("forget_after is \"%s\" and retention is \"%s\", where a month is 31 days and a year 12 months.",
 						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(3))),
 						   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(2))))));
-	fencing_check_authorize(PG_GETARG_OID(1));
+	once_authorize_check(PG_GETARG_OID(1));
 	store_begin_write("fencing_define_operation()");
 
 	/* by names, which a dump and restore keeps */
@@ -108,14 +110,14 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 	values[Anum_operations_retention - 1] = PG_GETARG_DATUM(2);
 	values[Anum_operations_forget_after - 1] = PG_GETARG_DATUM(3);
 
-	operations = fencing_open(FENCING_OPERATIONS, ShareRowExclusiveLock);
+	operations = store_table_open(STORE_OPERATIONS, ShareRowExclusiveLock);
 	row = find_operation(operations, name);
 	if (row == NULL)
-		fencing_insert(operations, values, nulls);
+		store_insert(operations, values, nulls);
 	else
 	{
-		fencing_require_visible(operations, row);
-		fencing_update(operations, row, values, nulls);
+		store_require_visible(operations, row);
+		store_update(operations, row, values, nulls);
 	}
 	table_close(operations, NoLock);
 	ForceSyncCommit();
@@ -128,7 +130,7 @@ fencing_define_operation(PG_FUNCTION_ARGS)
 Datum
 fencing_define_request(PG_FUNCTION_ARGS)
 {
-	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	text	   *name = args_key(fcinfo, 0, "operation");
 	int			hash_version = arg_hash_version(fcinfo, 1);
 	Jsonb	   *definition;
 	Relation	schemas;
@@ -138,9 +140,9 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	Datum		values[Natts_request_schemas];
 	bool		nulls[Natts_request_schemas] = {false};
 
-	fencing_refuse_null(fcinfo, 2, "request_schema");
+	args_refuse_null(fcinfo, 2, "request_schema");
 	definition = PG_GETARG_JSONB_P(2);
-	fencing_check_schema(definition);
+	once_schema_check(definition);
 	store_begin_write("fencing_define_request()");
 	require_operation(name);
 
@@ -149,18 +151,18 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	values[Anum_request_schemas_request_schema - 1] = JsonbPGetDatum(definition);
 	values[Anum_request_schemas_retired_by - 1] = FullTransactionIdGetDatum(InvalidFullTransactionId);
 
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
-	snapshot = fencing_fresh_snapshot();
-	row = fencing_find(schemas, 2, values, snapshot);
+	schemas = store_table_open(STORE_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
+	snapshot = store_fresh_snapshot();
+	row = store_find(schemas, 2, values, snapshot);
 	is_done = row != NULL;
 	if (!is_done)
 	{
 		CacheInvalidateRelcache(schemas);
-		fencing_insert(schemas, values, nulls);
+		store_insert(schemas, values, nulls);
 	}
 	else
 	{
-		Jsonb	   *existing = DatumGetJsonbP(fencing_get(schemas, row,
+		Jsonb	   *existing = DatumGetJsonbP(store_get(schemas, row,
 														 Anum_request_schemas_request_schema));
 
 		if (compareJsonbContainers(&existing->root, &definition->root) != 0)
@@ -175,7 +177,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
 	ForceSyncCommit();
 	if (is_done)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -188,7 +190,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 Datum
 fencing_retire_request(PG_FUNCTION_ARGS)
 {
-	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	text	   *name = args_key(fcinfo, 0, "operation");
 	int			hash_version = arg_hash_version(fcinfo, 1);
 	Datum		key[2] = {PointerGetDatum(name), Int32GetDatum(hash_version)};
 	Relation	schemas;
@@ -200,26 +202,26 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 
 	store_begin_write("fencing_retire_request()");
 
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
-	snapshot = fencing_fresh_snapshot();
-	row = fencing_find(schemas, 2, key, snapshot);
+	schemas = store_table_open(STORE_REQUEST_SCHEMAS, ShareUpdateExclusiveLock);
+	snapshot = store_fresh_snapshot();
+	row = store_find(schemas, 2, key, snapshot);
 	if (row == NULL)
-		fencing_unknown_version(name, hash_version);
-	fencing_read_row(schemas, row, values, nulls);
+		once_operation_unknown_version(name, hash_version);
+	store_read_row(schemas, row, values, nulls);
 	is_done = FullTransactionIdIsValid(DatumGetFullTransactionId(values[Anum_request_schemas_retired_by - 1]));
 	if (!is_done)
 	{
-		fencing_require_visible(schemas, row);
+		store_require_visible(schemas, row);
 		values[Anum_request_schemas_retired_by - 1] =
 			FullTransactionIdGetDatum(GetTopFullTransactionId());
 		CacheInvalidateRelcache(schemas);
-		fencing_update(schemas, row, values, nulls);
+		store_update(schemas, row, values, nulls);
 	}
 	UnregisterSnapshot(snapshot);
 	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
 	ForceSyncCommit();
 	if (is_done)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 	PG_RETURN_VOID();
 }
 
@@ -232,7 +234,7 @@ fencing_request_canonical(PG_FUNCTION_ARGS)
 	StringInfoData out;
 
 	initStringInfo(&out);
-	fencing_canonicalize(project_argument(fcinfo), FENCING_DIGEST_VERSION, &out);
+	canonical_append(project_argument(fcinfo), DIGEST_VERSION, &out);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }
 
@@ -242,28 +244,28 @@ fencing_request_canonical(PG_FUNCTION_ARGS)
 Datum
 fencing_request_hash(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BYTEA_P(fencing_make_digest(project_argument(fcinfo), FENCING_DIGEST_VERSION));
+	PG_RETURN_BYTEA_P(digest_make(project_argument(fcinfo), DIGEST_VERSION));
 }
 
 /* The document that is hashed, for those two. */
 static Jsonb *
 project_argument(FunctionCallInfo fcinfo)
 {
-	text	   *name = fencing_arg_key(fcinfo, 0, "operation");
+	text	   *name = args_key(fcinfo, 0, "operation");
 	int			hash_version = arg_hash_version(fcinfo, 1);
-	FencingOperation operation;
-	const RequestVersion *version;
+	OnceOperation operation;
+	const OnceVersion *version;
 	Jsonb	   *projected;
 	char	   *refusal;
 
-	fencing_refuse_null(fcinfo, 2, "request");
-	fencing_load_operation(name, &operation);
-	version = fencing_find_version(operation.versions, hash_version);
+	args_refuse_null(fcinfo, 2, "request");
+	once_operation_load(name, &operation);
+	version = once_operation_version(operation.versions, hash_version);
 	if (version == NULL)
-		fencing_unknown_version(name, hash_version);
-	projected = fencing_project_request(version->schema, NIL, PG_GETARG_JSONB_P(2), &refusal);
+		once_operation_unknown_version(name, hash_version);
+	projected = once_projection_make(version->schema, NIL, PG_GETARG_JSONB_P(2), &refusal);
 	if (projected == NULL)
-		fencing_refuse_request(name, hash_version, refusal);
+		once_operation_refuse_request(name, hash_version, refusal);
 	return projected;
 }
 
@@ -272,7 +274,7 @@ arg_hash_version(FunctionCallInfo fcinfo, int argno)
 {
 	int			value;
 
-	fencing_refuse_null(fcinfo, argno, "hash_version");
+	args_refuse_null(fcinfo, argno, "hash_version");
 	value = PG_GETARG_INT32(argno);
 	if (value < 1)
 		ereport(ERROR,
@@ -286,9 +288,9 @@ arg_hash_version(FunctionCallInfo fcinfo, int argno)
  * it is not defined.
  */
 void
-fencing_load_operation(const text *name, FencingOperation *operation)
+once_operation_load(const text *name, OnceOperation *operation)
 {
-	Relation	operations = fencing_open(FENCING_OPERATIONS, AccessShareLock);
+	Relation	operations = store_table_open(STORE_OPERATIONS, AccessShareLock);
 	Relation	schemas;
 	HeapTuple	row = find_operation(operations, name);
 	Snapshot	snapshot;
@@ -301,26 +303,26 @@ fencing_load_operation(const text *name, FencingOperation *operation)
 				 errmsg("operation \"%s\" is not defined", text_to_cstring(name)),
 				 errhint("Define it by fencing_define_operation().")));
 	operation->authorize_schema =
-		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_schema)));
+		NameStr(*DatumGetName(store_get(operations, row, Anum_operations_authorize_schema)));
 	operation->authorize_name =
-		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_name)));
+		NameStr(*DatumGetName(store_get(operations, row, Anum_operations_authorize_name)));
 	operation->authorize_owner =
-		NameStr(*DatumGetName(fencing_get(operations, row, Anum_operations_authorize_owner)));
+		NameStr(*DatumGetName(store_get(operations, row, Anum_operations_authorize_owner)));
 	operation->versions = NIL;
 	table_close(operations, AccessShareLock);
 
-	schemas = fencing_open(FENCING_REQUEST_SCHEMAS, AccessShareLock);
+	schemas = store_table_open(STORE_REQUEST_SCHEMAS, AccessShareLock);
 	renew_cache(schemas);
-	snapshot = fencing_fresh_snapshot();
-	foreach(lc, fencing_find_all(schemas, 1, &key, snapshot))
+	snapshot = store_fresh_snapshot();
+	foreach(lc, store_find_all(schemas, 1, &key, snapshot))
 	{
 		HeapTuple	schema = (HeapTuple) lfirst(lc);
-		RequestVersion *version = (RequestVersion *) palloc(sizeof(RequestVersion));
+		OnceVersion *version = (OnceVersion *) palloc(sizeof(OnceVersion));
 
-		version->hash_version = DatumGetInt32(fencing_get(schemas, schema,
+		version->hash_version = DatumGetInt32(store_get(schemas, schema,
 														  Anum_request_schemas_hash_version));
 		version->retired = FullTransactionIdIsValid(
-			DatumGetFullTransactionId(fencing_get(schemas, schema,
+			DatumGetFullTransactionId(store_get(schemas, schema,
 												  Anum_request_schemas_retired_by)));
 		version->schema = get_schema(schemas, name, version->hash_version, schema);
 		operation->versions = lappend(operation->versions, version);
@@ -329,14 +331,14 @@ fencing_load_operation(const text *name, FencingOperation *operation)
 	table_close(schemas, AccessShareLock);
 }
 
-const RequestVersion *
-fencing_find_version(List *versions, int hash_version)
+const OnceVersion *
+once_operation_version(List *versions, int hash_version)
 {
 	ListCell   *lc;
 
 	foreach(lc, versions)
 	{
-		RequestVersion *version = (RequestVersion *) lfirst(lc);
+		OnceVersion *version = (OnceVersion *) lfirst(lc);
 
 		if (version->hash_version == hash_version)
 			return version;
@@ -345,7 +347,7 @@ fencing_find_version(List *versions, int hash_version)
 }
 
 void
-fencing_unknown_version(const text *operation, int hash_version)
+once_operation_unknown_version(const text *operation, int hash_version)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FENCING_UNKNOWN_VERSION),
@@ -354,7 +356,7 @@ fencing_unknown_version(const text *operation, int hash_version)
 }
 
 void
-fencing_refuse_request(const text *operation, int hash_version, const char *refusal)
+once_operation_refuse_request(const text *operation, int hash_version, const char *refusal)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -366,9 +368,9 @@ fencing_refuse_request(const text *operation, int hash_version, const char *refu
 static HeapTuple
 find_operation(Relation operations, const text *name)
 {
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Snapshot	snapshot = store_fresh_snapshot();
 	Datum		key = PointerGetDatum(name);
-	HeapTuple	row = fencing_find(operations, 1, &key, snapshot);
+	HeapTuple	row = store_find(operations, 1, &key, snapshot);
 
 	UnregisterSnapshot(snapshot);
 	return row;
@@ -377,9 +379,9 @@ find_operation(Relation operations, const text *name)
 static void
 require_operation(const text *name)
 {
-	FencingOperation operation;
+	OnceOperation operation;
 
-	fencing_load_operation(name, &operation);
+	once_operation_load(name, &operation);
 }
 
 /*
@@ -412,7 +414,7 @@ renew_cache(Relation schemas)
 }
 
 /* From the cache, or compiled into it; after a change since only the latter. */
-static RequestSchema *
+static OnceSchema *
 get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple row)
 {
 	char	   *name = text_to_cstring(operation);
@@ -429,12 +431,12 @@ get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple 
 			return cached->schema;
 	}
 
-	definition = DatumGetJsonbP(fencing_get(schemas, row, Anum_request_schemas_request_schema));
+	definition = DatumGetJsonbP(store_get(schemas, row, Anum_request_schemas_request_schema));
 	context = MemoryContextSwitchTo(cache_context);
 	cached = (CachedSchema *) palloc(sizeof(CachedSchema));
 	cached->operation = pstrdup(name);
 	cached->hash_version = hash_version;
-	cached->schema = fencing_compile_schema(definition);
+	cached->schema = once_schema_compile(definition);
 	cache = lappend(cache, cached);
 	MemoryContextSwitchTo(context);
 	return cached->schema;

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * fence.c
+ * job.c
  *	  Fences: the highest token of a job, and who may move it.
  *
  * fencing.fences has the highest token issued per job; it is for ever, and
@@ -27,12 +27,12 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-/* what fencing_with_token() does when the token is current */
+/* what job_with_token() does when the token is current */
 typedef struct TokenWork
 {
-	FencingJob *job;
+	Job *job;
 	bool		expect_write;
-	FencingWork work;
+	StoreWork work;
 	void	   *arg;
 } TokenWork;
 
@@ -41,10 +41,10 @@ static bool revoke_locked(void *arg);
 static bool look_advance(void *arg, Snapshot snapshot);
 static bool advance_locked(void *arg);
 static bool advance_new(void *arg, Snapshot snapshot);
-static void find_lease(FencingJob *job, Snapshot snapshot);
+static void find_lease(Job *job, Snapshot snapshot);
 static bool look_token(void *arg, Snapshot snapshot);
-static void refuse_unknown(const FencingJob *job);
-pg_noreturn static void job_busy(const FencingJob *job);
+static void refuse_unknown(const Job *job);
+pg_noreturn static void job_busy(const Job *job);
 
 PG_FUNCTION_INFO_V1(fencing_revoke);
 PG_FUNCTION_INFO_V1(fencing_advance);
@@ -56,14 +56,14 @@ PG_FUNCTION_INFO_V1(fencing_forget);
 Datum
 fencing_revoke(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	job.reason = fencing_arg_reason(fcinfo, 1, "reason");
+	job.job_key = args_key(fcinfo, 0, "job_key");
+	job.reason = args_reason(fcinfo, 1, "reason");
 
-	fencing_begin_job(&job, "fencing_revoke()");
+	job_begin(&job, "fencing_revoke()");
 	store_until_decided(look_revoke, &job);
-	fencing_end_job(&job);
+	job_end(&job);
 
 	PG_RETURN_INT64(job.new_token);
 }
@@ -71,23 +71,23 @@ fencing_revoke(PG_FUNCTION_ARGS)
 static bool
 look_revoke(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	refuse_unknown(job);
-	return fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
+	return store_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
 								 revoke_locked, job);
 }
 
 static bool
 revoke_locked(void *arg)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_require_visible(job->fences, job->fence.tuple);
-	fencing_write_fence(job, fencing_next_token(job->fence.number, job->fence.external),
+	store_require_visible(job->fences, job->fence.tuple);
+	job_write_fence(job, epoch_next_token(job->fence.number, job->fence.external),
 				job->fence.external);
-	fencing_record_revocation(job->job_key, job->new_token, job->reason);
+	epoch_record_revocation(job->job_key, job->new_token, job->reason);
 	return true;
 }
 
@@ -97,32 +97,32 @@ revoke_locked(void *arg)
 Datum
 fencing_advance(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 	Datum		fence;
 	bool		isnull = false;
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
-	job.token = fencing_arg_token(fcinfo, 1, "token");
+	job.job_key = args_key(fcinfo, 0, "job_key");
+	job.token = args_token(fcinfo, 1, "token");
 
-	fencing_begin_job(&job, "fencing_advance()");
+	job_begin(&job, "fencing_advance()");
 	store_until_decided(look_advance, &job);
-	fencing_end_job(&job);
+	job_end(&job);
 	if (job.outcome == FENCING_CURRENT)
-		fencing_wait_for_standbys();
+		durable_wait_for_standbys();
 
 	fence = Int64GetDatum(job.wrote ? job.new_token : job.fence.number);
-	return fencing_answer(fcinfo, job.outcome, &fence, &isnull);
+	return args_answer(fcinfo, job.outcome, &fence, &isnull);
 }
 
 static bool
 look_advance(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 	Datum		key = PointerGetDatum(job->job_key);
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	if (!job->fence.found)
-		return key_lock_make(job->fences, 1, &key, true, advance_new, job) == FENCING_LOCKED;
+		return key_lock_make(job->fences, 1, &key, true, advance_new, job) == STORE_LOCKED;
 	if (!job->fence.external)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -133,18 +133,18 @@ look_advance(void *arg, Snapshot snapshot)
 	/* the fence only goes up, so these two need no lock */
 	job->outcome = job->token < job->fence.number ? FENCING_STALE : FENCING_CURRENT;
 	return job->token <= job->fence.number ||
-		fencing_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
+		store_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
 							  advance_locked, job);
 }
 
 static bool
 advance_locked(void *arg)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_require_visible(job->fences, job->fence.tuple);
+	store_require_visible(job->fences, job->fence.tuple);
 	job->outcome = FENCING_ADVANCED;
-	fencing_write_fence(job, job->token, true);
+	job_write_fence(job, job->token, true);
 	return true;
 }
 
@@ -152,14 +152,14 @@ advance_locked(void *arg)
 static bool
 advance_new(void *arg, Snapshot snapshot)
 {
-	FencingJob *job = (FencingJob *) arg;
+	Job *job = (Job *) arg;
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	if (job->fence.found)
 		return false;
-	fencing_require_same_fence(job);
+	job_require_same_fence(job);
 	job->outcome = FENCING_ADVANCED;
-	fencing_write_fence(job, job->token, true);
+	job_write_fence(job, job->token, true);
 	return true;
 }
 
@@ -169,120 +169,120 @@ advance_new(void *arg, Snapshot snapshot)
 Datum
 fencing_forget(PG_FUNCTION_ARGS)
 {
-	FencingJob	job = {0};
+	Job	job = {0};
 	Snapshot	snapshot;
 	Relation	receipts;
 	Datum		key;
 
-	job.job_key = fencing_arg_key(fcinfo, 0, "job_key");
+	job.job_key = args_key(fcinfo, 0, "job_key");
 	key = PointerGetDatum(job.job_key);
 
-	fencing_begin_job(&job, "fencing_forget()");
+	job_begin(&job, "fencing_forget()");
 	if (gate_holds(job.fences, &key, 1) ||
-		!fencing_lock_absent(job.fences, 1, &key, false))
+		!key_lock_absent(job.fences, 1, &key, false))
 		job_busy(&job);
 
 	/* nobody makes the row while it is seen, and who does not see it, sees the floor */
-	fencing_unlock_absent(job.fences, 1, &key);
+	key_lock_release(job.fences, 1, &key);
 
-	snapshot = fencing_fresh_snapshot();
-	fencing_look_job(&job, snapshot);
+	snapshot = store_fresh_snapshot();
+	job_look(&job, snapshot);
 	refuse_unknown(&job);
-	fencing_refuse_external(&job);
-	if (fencing_lock_row(job.fences, job.fence.tuple, LockWaitSkip) != FENCING_LOCKED ||
+	job_refuse_external(&job);
+	if (store_lock_row(job.fences, job.fence.tuple, LockWaitSkip) != STORE_LOCKED ||
 		(job.lease.found &&
-		 fencing_lock_row(job.leases, job.lease.tuple, LockWaitSkip) != FENCING_LOCKED))
+		 store_lock_row(job.leases, job.lease.tuple, LockWaitSkip) != STORE_LOCKED))
 		job_busy(&job);
 	UnregisterSnapshot(snapshot);
 
-	if (fencing_is_live(&job, GetCurrentTimestamp()))
+	if (job_is_live(&job, GetCurrentTimestamp()))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("job \"%s\" has a live lease", text_to_cstring(job.job_key)),
 				 errhint("Release or revoke it first.")));
 
-	fencing_require_visible(job.fences, job.fence.tuple);
+	store_require_visible(job.fences, job.fence.tuple);
 	if (job.lease.found)
-		fencing_require_visible(job.leases, job.lease.tuple);
+		store_require_visible(job.leases, job.lease.tuple);
 
-	fencing_raise_floor(job.fence.number);
-	fencing_delete(job.fences, job.fence.tuple);
+	epoch_raise_floor(job.fence.number);
+	store_delete(job.fences, job.fence.tuple);
 	if (job.lease.found)
-		fencing_delete(job.leases, job.lease.tuple);
+		store_delete(job.leases, job.lease.tuple);
 
 	/* the fence is locked: no receipt can come after this snapshot */
-	snapshot = fencing_fresh_snapshot();
-	receipts = fencing_open(FENCING_RECEIPTS, RowExclusiveLock);
-	fencing_delete_all(receipts, 1, &key, snapshot);
+	snapshot = store_fresh_snapshot();
+	receipts = store_table_open(STORE_RECEIPTS, RowExclusiveLock);
+	store_delete_all(receipts, 1, &key, snapshot);
 	table_close(receipts, NoLock);
 	UnregisterSnapshot(snapshot);
 
 	ForceSyncCommit();
 	job.wrote = true;
-	fencing_end_job(&job);
+	job_end(&job);
 	PG_RETURN_VOID();
 }
 
 /* Opens the tables and enters the epoch, for a call that may write. */
 void
-fencing_begin_job(FencingJob *job, const char *function)
+job_begin(Job *job, const char *function)
 {
 	store_begin_write(function);
-	job->fences = fencing_open(FENCING_FENCES, RowExclusiveLock);
-	job->leases = fencing_open(FENCING_LEASES, RowExclusiveLock);
-	job->epoch_start = fencing_enter_epoch();
+	job->fences = store_table_open(STORE_FENCES, RowExclusiveLock);
+	job->leases = store_table_open(STORE_LEASES, RowExclusiveLock);
+	job->epoch_start = epoch_enter();
 }
 
 /* A call that wrote nothing leaves no lock. */
 void
-fencing_end_job(FencingJob *job)
+job_end(Job *job)
 {
 	LOCKMODE	lockmode = job->wrote ? NoLock : RowExclusiveLock;
 
 	if (!job->wrote)
-		fencing_leave_epoch();
+		epoch_leave();
 	table_close(job->leases, lockmode);
 	table_close(job->fences, lockmode);
 }
 
 /* Reads fence and lease of the job, as the snapshot sees them. */
 void
-fencing_look_job(FencingJob *job, Snapshot snapshot)
+job_look(Job *job, Snapshot snapshot)
 {
-	fencing_find_fence(job->fences, job->job_key, snapshot, &job->fence);
+	job_find_fence(job->fences, job->job_key, snapshot, &job->fence);
 	find_lease(job, snapshot);
 }
 
 /* Reads the fence of a job, as the snapshot sees it. */
 void
-fencing_find_fence(Relation fences, const text *job_key, Snapshot snapshot, GateFence *fence)
+job_find_fence(Relation fences, const text *job_key, Snapshot snapshot, GateFence *fence)
 {
 	Datum		key = PointerGetDatum(job_key);
 
 	memset(fence, 0, sizeof(*fence));
-	fence->tuple = fencing_find(fences, 1, &key, snapshot);
+	fence->tuple = store_find(fences, 1, &key, snapshot);
 	fence->found = fence->tuple != NULL;
 	if (!fence->found)
 		return;
-	fence->number = DatumGetInt64(fencing_get(fences, fence->tuple, Anum_fences_token));
-	fence->purged_through = DatumGetInt64(fencing_get(fences, fence->tuple,
+	fence->number = DatumGetInt64(store_get(fences, fence->tuple, Anum_fences_token));
+	fence->purged_through = DatumGetInt64(store_get(fences, fence->tuple,
 													  Anum_fences_purged_through));
-	fence->external = DatumGetBool(fencing_get(fences, fence->tuple, Anum_fences_external));
+	fence->external = DatumGetBool(store_get(fences, fence->tuple, Anum_fences_external));
 }
 
 static void
-find_lease(FencingJob *job, Snapshot snapshot)
+find_lease(Job *job, Snapshot snapshot)
 {
-	FencingLease	   *lease = &job->lease;
+	Lease	   *lease = &job->lease;
 	Datum		key = PointerGetDatum(job->job_key);
 
-	lease->tuple = fencing_find(job->leases, 1, &key, snapshot);
+	lease->tuple = store_find(job->leases, 1, &key, snapshot);
 	lease->found = lease->tuple != NULL;
 	if (!lease->found)
 		return;
-	lease->owner = *DatumGetUUIDP(fencing_get(job->leases, lease->tuple, Anum_leases_owner));
-	lease->token = DatumGetInt64(fencing_get(job->leases, lease->tuple, Anum_leases_token));
-	lease->until = DatumGetTimestampTz(fencing_get(job->leases, lease->tuple,
+	lease->owner = *DatumGetUUIDP(store_get(job->leases, lease->tuple, Anum_leases_owner));
+	lease->token = DatumGetInt64(store_get(job->leases, lease->tuple, Anum_leases_token));
+	lease->until = DatumGetTimestampTz(store_get(job->leases, lease->tuple,
 												   Anum_leases_lease_until));
 }
 
@@ -291,7 +291,7 @@ find_lease(FencingJob *job, Snapshot snapshot)
  * former epoch is over.
  */
 bool
-fencing_is_live(const FencingJob *job, TimestampTz now)
+job_is_live(const Job *job, TimestampTz now)
 {
 	return job->lease.found && job->fence.found &&
 		now < job->lease.until &&
@@ -300,7 +300,7 @@ fencing_is_live(const FencingJob *job, TimestampTz now)
 
 /* Moves the fence, or makes it; what is told must survive a crash. */
 void
-fencing_write_fence(FencingJob *job, int64 token, bool external)
+job_write_fence(Job *job, int64 token, bool external)
 {
 	Datum		values[Natts_fences];
 	bool		nulls[Natts_fences] = {false};
@@ -315,9 +315,9 @@ fencing_write_fence(FencingJob *job, int64 token, bool external)
 	values[Anum_fences_purged_through - 1] = Int64GetDatum(purged_through);
 	values[Anum_fences_external - 1] = BoolGetDatum(external);
 	if (job->fence.found)
-		fencing_update(job->fences, job->fence.tuple, values, nulls);
+		store_update(job->fences, job->fence.tuple, values, nulls);
 	else
-		fencing_insert(job->fences, values, nulls);
+		store_insert(job->fences, values, nulls);
 
 	ForceSyncCommit();
 	job->new_token = token;
@@ -326,7 +326,7 @@ fencing_write_fence(FencingJob *job, int64 token, bool external)
 
 /* Raises 22023 if the tokens of the job are issued elsewhere. */
 void
-fencing_refuse_external(const FencingJob *job)
+job_refuse_external(const Job *job)
 {
 	if (job->fence.found && job->fence.external)
 		ereport(ERROR,
@@ -337,7 +337,7 @@ fencing_refuse_external(const FencingJob *job)
 }
 
 static void
-refuse_unknown(const FencingJob *job)
+refuse_unknown(const Job *job)
 {
 	if (!job->fence.found)
 		ereport(ERROR,
@@ -346,7 +346,7 @@ refuse_unknown(const FencingJob *job)
 }
 
 static void
-job_busy(const FencingJob *job)
+job_busy(const Job *job)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
@@ -358,20 +358,20 @@ job_busy(const FencingJob *job)
  * lock.  Raises LF001 if it was never issued.
  */
 bool
-fencing_is_current(FencingJob *job, Snapshot snapshot)
+job_is_current(Job *job, Snapshot snapshot)
 {
 	GateVerdict verdict;
 
-	fencing_look_job(job, snapshot);
+	job_look(job, snapshot);
 	verdict = gate_judge_number(GATE_TOKENS, &job->fence, job->token, job->epoch_start);
 	if (!verdict.issued)
-		fencing_never_issued(job->job_key, job->token, &job->fence);
+		job_never_issued(job->job_key, job->token, &job->fence);
 	return verdict.outcome == FENCING_COMMITTED;
 }
 
 /* Raises LF001. */
 void
-fencing_never_issued(const text *job_key, int64 token, const GateFence *fence)
+job_never_issued(const text *job_key, int64 token, const GateFence *fence)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
@@ -389,17 +389,17 @@ fencing_never_issued(const text *job_key, int64 token, const GateFence *fence)
  * Calls work with the fence locked, as a commit has it, if the token of the call
  * is current; else the answer is "stale".  work sets the outcome, and returns
  * whether it wrote; expect_write is for work that always does.
- * fencing_begin_job() has been called.
+ * job_begin() has been called.
  */
 FencingOutcome
-fencing_with_token(FencingJob *job, bool expect_write, FencingWork work, void *arg)
+job_with_token(Job *job, bool expect_write, StoreWork work, void *arg)
 {
 	TokenWork	token_work = {job, expect_write, work, arg};
 
 	store_until_decided(look_token, &token_work);
 	if (job->outcome == FENCING_STALE)
-		fencing_require_same_fence(job);
-	fencing_end_job(job);
+		job_require_same_fence(job);
+	job_end(job);
 	return job->outcome;
 }
 
@@ -407,11 +407,11 @@ static bool
 look_token(void *arg, Snapshot snapshot)
 {
 	TokenWork  *token_work = (TokenWork *) arg;
-	FencingJob *job = token_work->job;
+	Job *job = token_work->job;
 
 	job->outcome = FENCING_STALE;
-	return !fencing_is_current(job, snapshot) ||
-		fencing_with_row_lock(job->fences, job->fence.tuple, snapshot,
+	return !job_is_current(job, snapshot) ||
+		store_with_row_lock(job->fences, job->fence.tuple, snapshot,
 							  token_work->expect_write, token_work->work, token_work->arg);
 }
 
@@ -420,7 +420,7 @@ look_token(void *arg, Snapshot snapshot)
  * decides, or that there is none; else raises 40001.
  */
 void
-fencing_require_same_fence(const FencingJob *job)
+job_require_same_fence(const Job *job)
 {
 	Snapshot	snapshot;
 	GateFence	fence;
@@ -428,8 +428,8 @@ fencing_require_same_fence(const FencingJob *job)
 	if (!IsolationUsesXactSnapshot())
 		return;
 	snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	fencing_find_fence(job->fences, job->job_key, snapshot, &fence);
+	job_find_fence(job->fences, job->job_key, snapshot, &fence);
 	UnregisterSnapshot(snapshot);
 	if (!gate_same_fence(&fence, &job->fence, PG_INT64_MAX))
-		fencing_serialization_failure();
+		store_serialization_failure();
 }

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * guard.c
+ * protect.c
  *	  Protected tables: writes only in a transaction that passed the gate.
  *
  * The gate gives the transaction a pass (pass.c) for the job that it answers
@@ -31,7 +31,7 @@
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
-#include "fencing.h"
+#include "job.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "utils/acl.h"
@@ -126,7 +126,7 @@ fencing_guard_truncate(PG_FUNCTION_ARGS)
 				 errdetail("Its rows belong to more than one job."),
 				 errhint("Delete the rows of one job, or end the protection by fencing_unprotect()."),
 				 errtable(trigger->tg_relation)));
-	if (!fencing_has_pass(guard->job_key))
+	if (!pass_has(guard->job_key))
 		refuse_write(trigger->tg_relation, guard, guard->job_key);
 	return PointerGetDatum(NULL);
 }
@@ -191,7 +191,7 @@ check_row(TriggerData *trigger, const Guard *guard, HeapTuple row)
 		if (!isnull)
 			job_key = DatumGetTextPP(key);
 	}
-	if (job_key == NULL || !fencing_has_pass(job_key))
+	if (job_key == NULL || !pass_has(job_key))
 		refuse_write(trigger->tg_relation, guard, job_key);
 }
 
@@ -227,7 +227,7 @@ may_see_key(Relation rel, const Guard *guard, const text *job_key)
 	 * A cascade runs as the owner of the table, but it is the outer role that
 	 * gets the error.
 	 */
-	return VARSIZE_ANY_EXHDR(job_key) <= FENCING_MAX_KEY &&
+	return VARSIZE_ANY_EXHDR(job_key) <= ARGS_MAX_KEY &&
 		may_select(relid, guard->column, GetUserId()) &&
 		may_select(relid, guard->column, GetOuterUserId());
 }
@@ -253,7 +253,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 	List	   *tables;
 	ListCell   *lc;
 
-	fencing_refuse_null(fcinfo, 0, "relation");
+	args_refuse_null(fcinfo, 0, "relation");
 	store_begin_write("fencing_protect()");
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
 		ereport(ERROR,
@@ -278,7 +278,7 @@ fencing_protect(PG_FUNCTION_ARGS)
 	}
 	else
 		appendStringInfo(&arguments, "%s, %s", quote_literal_cstr(BY_JOB),
-						 quote_literal_cstr(text_to_cstring(fencing_arg_key(fcinfo, 2, "job_key"))));
+						 quote_literal_cstr(text_to_cstring(args_key(fcinfo, 2, "job_key"))));
 
 	tables = protected_tables(rel, lockmode);
 	check_partitions(rel, tables);
@@ -320,7 +320,7 @@ fencing_unprotect(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 
-	fencing_refuse_null(fcinfo, 0, "relation");
+	args_refuse_null(fcinfo, 0, "relation");
 	store_begin_write("fencing_unprotect()");
 	rel = open_own_table(PG_GETARG_OID(0), AccessExclusiveLock);
 	drop_guards(rel, get_func_namespace(fcinfo->flinfo->fn_oid), AccessExclusiveLock);
@@ -342,7 +342,7 @@ open_own_table(Oid relid, LOCKMODE lockmode)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
-	if (!fencing_owns_relation(relid, GetUserId()))
+	if (!compat_owns_relation(relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)),
 					   get_rel_name(relid));
 	if (IsCatalogRelationOid(relid))

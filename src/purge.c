@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * retention.c
+ * purge.c
  *	  Removing what has been kept long enough, in batches, beside live traffic.
  *
  * A receipt that was removed must never look like one that has not been
@@ -22,10 +22,10 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "fencing.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "store.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
@@ -197,7 +197,7 @@ Datum
 fencing_purge(PG_FUNCTION_ARGS)
 {
 	const Purge *purge = arg_purge(fcinfo, 0);
-	int64		older_than = fencing_arg_retention(fcinfo, 1, "older_than");
+	int64		older_than = args_retention(fcinfo, 1, "older_than");
 	int			max_rows;
 	int64		purged;
 	bool		more;
@@ -205,7 +205,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 	Datum		values[2];
 	bool		nulls[2] = {false};
 
-	fencing_refuse_null(fcinfo, 2, "max_rows");
+	args_refuse_null(fcinfo, 2, "max_rows");
 	max_rows = PG_GETARG_INT32(2);
 	if (max_rows < 1)
 		ereport(ERROR,
@@ -228,7 +228,7 @@ arg_purge(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *kind;
 
-	fencing_refuse_null(fcinfo, argno, "kind");
+	args_refuse_null(fcinfo, argno, "kind");
 	kind = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	for (size_t i = 0; i < lengthof(purges); i++)
 	{
@@ -250,7 +250,7 @@ arg_purge(FunctionCallInfo fcinfo, int argno)
 Datum
 fencing_before(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_TIMESTAMPTZ(time_before(fencing_interval_usecs(PG_GETARG_INTERVAL_P(0))));
+	PG_RETURN_TIMESTAMPTZ(time_before(args_interval_usecs(PG_GETARG_INTERVAL_P(0))));
 }
 
 /* So long ago.  Longer ago than time began means nothing is that old. */
@@ -272,7 +272,7 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	purging = true;
 	PG_TRY();
 	{
-		fencing_execute_as_owner(purge->query, lengthof(args), argtypes, args, NULL, NULL,
+		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
 								 lengthof(counts), counts);
 	}
 	PG_FINALLY();
@@ -296,17 +296,17 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 static void
 purge_schemas(void)
 {
-	Oid			relid = fencing_table_oid(FENCING_REQUEST_SCHEMAS);
-	Snapshot	snapshot = fencing_fresh_snapshot();
+	Oid			relid = store_table_oid(STORE_REQUEST_SCHEMAS);
+	Snapshot	snapshot = store_fresh_snapshot();
 	int64		count;
 
-	fencing_execute_as_owner(schemas_to_go_query, 0, NULL, NULL, NULL, snapshot, 1, &count);
+	owner_query_bigints(schemas_to_go_query, 0, NULL, NULL, NULL, snapshot, 1, &count);
 	UnregisterSnapshot(snapshot);
 	if (count == 0 || !ConditionalLockRelationOid(relid, ShareRowExclusiveLock))
 		return;
 
-	snapshot = fencing_fresh_snapshot();
-	fencing_query_as_owner(schemas_query, 0, NULL, NULL, NULL, snapshot, NULL, NULL);
+	snapshot = store_fresh_snapshot();
+	owner_query_run(schemas_query, 0, NULL, NULL, NULL, snapshot, NULL, NULL);
 	UnregisterSnapshot(snapshot);
 	CacheInvalidateRelcacheByRelid(relid);
 }
@@ -326,7 +326,7 @@ fencing_immutable(PG_FUNCTION_ARGS)
 	if (!purging)
 	{
 		bool		event = RelationGetRelid(trigger->tg_relation) ==
-			fencing_table_oid(FENCING_OUTBOX);
+			store_table_oid(STORE_OUTBOX);
 
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

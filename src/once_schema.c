@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * request_schema.c
+ * once_schema.c
  *	  Which part of a request identifies it, as defined: a subset of JSON Schema.
  *
  * A schema is compiled into a tree once per backend and version; by that
- * request_projection.c projects requests.
+ * once_projection.c projects requests.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -12,9 +12,9 @@
  */
 #include "postgres.h"
 
-#include "fencing.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "once.h"
 #include "utils/builtins.h"
 
 /* deeper than any request, and far from the stack's end */
@@ -22,42 +22,46 @@
 
 typedef struct Compilation
 {
-	const RequestPath *path;	/* of the schema or keyword that is looked at */
+	const OncePath *path;	/* of the schema or keyword that is looked at */
 	int			depth;
 	bool		explain;		/* collect keywords without effect */
 	List	   *unenforced;		/* their paths */
 	List	   *unknown;
 } Compilation;
 
-static RequestSchema *compile_root(Compilation *compilation, Jsonb *definition);
-static RequestSchema *compile_inner(Compilation *compilation, RequestPath *path,
+static OnceSchema *compile_root(Compilation *compilation, Jsonb *definition);
+static OnceSchema *compile_inner(Compilation *compilation, OncePath *path,
 									const JsonbValue *definition);
-static RequestSchema *compile(Compilation *compilation, const JsonbValue *definition);
+static OnceSchema *compile(Compilation *compilation, const JsonbValue *definition);
 static void check_is_schema(const Compilation *compilation, const JsonbValue *definition);
-static void compile_default(Compilation *compilation, RequestSchema *schema, JsonbValue *value);
-static void compile_keyword(Compilation *compilation, RequestSchema *schema,
+static void compile_default(Compilation *compilation, OnceSchema *schema, JsonbValue *value);
+static void compile_keyword(Compilation *compilation, OnceSchema *schema,
 							const JsonbValue *keyword, const JsonbValue *value);
-static void compile_type(Compilation *compilation, RequestSchema *schema, const JsonbValue *value);
-static void add_type(const Compilation *compilation, RequestSchema *schema,
+static void compile_type(Compilation *compilation, OnceSchema *schema, const JsonbValue *value);
+static void compile_nullable(Compilation *compilation, OnceSchema *schema,
+							 const JsonbValue *value);
+static void compile_read_only(Compilation *compilation, OnceSchema *schema,
+							  const JsonbValue *value);
+static void add_type(const Compilation *compilation, OnceSchema *schema,
 					 const JsonbValue *value);
 pg_noreturn static void refuse_type(const Compilation *compilation, const char *found);
-static void compile_properties(Compilation *compilation, RequestSchema *schema,
+static void compile_properties(Compilation *compilation, OnceSchema *schema,
 							   const JsonbValue *value);
-static void compile_additional(Compilation *compilation, RequestSchema *schema,
+static void compile_additional(Compilation *compilation, OnceSchema *schema,
 							   const JsonbValue *value);
-static void compile_items(Compilation *compilation, RequestSchema *schema,
+static void compile_items(Compilation *compilation, OnceSchema *schema,
 						  const JsonbValue *value);
-static void compile_format(Compilation *compilation, RequestSchema *schema,
+static void compile_format(Compilation *compilation, OnceSchema *schema,
 						   const JsonbValue *value);
-static void compile_extension(Compilation *compilation, RequestSchema *schema,
+static void compile_extension(Compilation *compilation, OnceSchema *schema,
 							  const JsonbValue *value);
-static void compile_required(Compilation *compilation, RequestSchema *schema,
+static void compile_required(Compilation *compilation, OnceSchema *schema,
 							 const JsonbValue *value);
-static void require_property(Compilation *compilation, RequestSchema *schema,
+static void require_property(Compilation *compilation, OnceSchema *schema,
 							 const JsonbValue *name);
 static void compile_other(Compilation *compilation, const JsonbValue *keyword);
 static bool compile_boolean(const Compilation *compilation, const JsonbValue *value);
-static void refuse_ignore(const Compilation *compilation, const RequestSchema *schema);
+static void refuse_ignore(const Compilation *compilation, const OnceSchema *schema);
 static void note_path(const Compilation *compilation, List **paths);
 static char *join_paths(const List *paths);
 static bool is_object(const JsonbValue *value);
@@ -92,18 +96,22 @@ static const char *const annotations[] = {
 	"$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs", "$vocabulary"
 };
 
+/* Keywords that have an effect, and what they do to a schema. */
 static const struct
 {
 	const char *name;
-	int			kinds;
-}			type_names[] = {
-	{"null", KIND_NULL},
-	{"boolean", KIND_BOOLEAN},
-	{"integer", KIND_INTEGER},
-	{"number", KIND_NUMBER | KIND_INTEGER},
-	{"string", KIND_STRING},
-	{"array", KIND_ARRAY},
-	{"object", KIND_OBJECT}
+	void		(*compile) (Compilation *compilation, OnceSchema *schema, const JsonbValue *value);
+}			keywords[] = {
+	{"type", compile_type},
+	{"nullable", compile_nullable},
+	{"properties", compile_properties},
+	{"additionalProperties", compile_additional},
+	{"items", compile_items},
+	{"format", compile_format},
+	{"readOnly", compile_read_only},
+	{"x-fencing", compile_extension},
+	{"required", NULL},			/* these two when all others are known */
+	{"default", NULL}
 };
 
 /*
@@ -111,8 +119,8 @@ static const struct
  * that is not supported, 22023 for one that is used in a wrong way, 54000 if it
  * is nested too deep.
  */
-RequestSchema *
-fencing_compile_schema(Jsonb *definition)
+OnceSchema *
+once_schema_compile(Jsonb *definition)
 {
 	Compilation compilation = {0};
 
@@ -121,7 +129,7 @@ fencing_compile_schema(Jsonb *definition)
 
 /* Raises the same, and tells of the keywords that look as if they had an effect. */
 void
-fencing_check_schema(Jsonb *definition)
+once_schema_check(Jsonb *definition)
 {
 	Compilation compilation = {.explain = true};
 	StringInfoData detail;
@@ -144,23 +152,23 @@ fencing_check_schema(Jsonb *definition)
 			 errhint("A request schema says what identifies a request; it does not validate values.")));
 }
 
-static RequestSchema *
+static OnceSchema *
 compile_root(Compilation *compilation, Jsonb *definition)
 {
 	JsonbValue	value;
-	RequestSchema *schema;
+	OnceSchema *schema;
 
-	fencing_root_value(definition, &value);
+	once_value_root(definition, &value);
 	schema = compile(compilation, &value);
 	refuse_ignore(compilation, schema);
 	return schema;
 }
 
 /* A schema within the one that is looked at. */
-static RequestSchema *
-compile_inner(Compilation *compilation, RequestPath *path, const JsonbValue *definition)
+static OnceSchema *
+compile_inner(Compilation *compilation, OncePath *path, const JsonbValue *definition)
 {
-	RequestSchema *schema;
+	OnceSchema *schema;
 
 	path->outer = compilation->path;
 	compilation->path = path;
@@ -171,11 +179,11 @@ compile_inner(Compilation *compilation, RequestPath *path, const JsonbValue *def
 	return schema;
 }
 
-static RequestSchema *
+static OnceSchema *
 compile(Compilation *compilation, const JsonbValue *definition)
 {
-	RequestSchema *schema = (RequestSchema *) palloc0(sizeof(RequestSchema));
-	RequestPath path = {.outer = compilation->path};
+	OnceSchema *schema = (OnceSchema *) palloc0(sizeof(OnceSchema));
+	OncePath path = {.outer = compilation->path};
 	JsonbIterator *it;
 	JsonbValue	keyword;
 	JsonbValue	value;
@@ -185,7 +193,7 @@ compile(Compilation *compilation, const JsonbValue *definition)
 	check_is_schema(compilation, definition);
 	if (definition->type == jbvBool)
 	{
-		schema->kinds = KIND_ANY;
+		schema->kinds = ONCE_KIND_ANY;
 		return schema;
 	}
 
@@ -201,12 +209,12 @@ compile(Compilation *compilation, const JsonbValue *definition)
 	}
 
 	if (schema->kinds == 0)
-		schema->kinds = KIND_ANY;
+		schema->kinds = ONCE_KIND_ANY;
 	else
 	{
-		schema->whitelist = schema->whitelist || (schema->kinds & KIND_OBJECT) != 0;
+		schema->whitelist = schema->whitelist || (schema->kinds & ONCE_KIND_OBJECT) != 0;
 		if (schema->nullable)	/* as OpenAPI 3.0 has it */
-			schema->kinds |= KIND_NULL;
+			schema->kinds |= ONCE_KIND_NULL;
 	}
 
 	/* these refer to what stands beside them, the default to all of it */
@@ -246,46 +254,50 @@ check_is_schema(const Compilation *compilation, const JsonbValue *definition)
 }
 
 static void
-compile_default(Compilation *compilation, RequestSchema *schema, JsonbValue *value)
+compile_default(Compilation *compilation, OnceSchema *schema, JsonbValue *value)
 {
 	char	   *refusal;
 
-	schema->default_value = fencing_project_request(schema, NIL, JsonbValueToJsonb(value), &refusal);
+	schema->default_value = once_projection_make(schema, NIL, JsonbValueToJsonb(value), &refusal);
 	if (schema->default_value == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" in request_schema does not match its own schema",
-						fencing_path_text(compilation->path)),
+						once_value_path_text(compilation->path)),
 				 errdetail_internal("%s", refusal)));
 }
 
-/* All keywords but required and default. */
+/* All keywords but those that refer to others. */
 static void
-compile_keyword(Compilation *compilation, RequestSchema *schema, const JsonbValue *keyword,
+compile_keyword(Compilation *compilation, OnceSchema *schema, const JsonbValue *keyword,
 				const JsonbValue *value)
 {
-	if (string_is(keyword, "type"))
-		compile_type(compilation, schema, value);
-	else if (string_is(keyword, "nullable"))
-		schema->nullable = compile_boolean(compilation, value);
-	else if (string_is(keyword, "properties"))
-		compile_properties(compilation, schema, value);
-	else if (string_is(keyword, "additionalProperties"))
-		compile_additional(compilation, schema, value);
-	else if (string_is(keyword, "items"))
-		compile_items(compilation, schema, value);
-	else if (string_is(keyword, "format"))
-		compile_format(compilation, schema, value);
-	else if (string_is(keyword, "readOnly"))
-		schema->read_only = compile_boolean(compilation, value);
-	else if (string_is(keyword, "x-fencing"))
-		compile_extension(compilation, schema, value);
-	else if (!string_is(keyword, "required") && !string_is(keyword, "default"))
-		compile_other(compilation, keyword);
+	for (size_t i = 0; i < lengthof(keywords); i++)
+	{
+		if (string_is(keyword, keywords[i].name))
+		{
+			if (keywords[i].compile != NULL)
+				keywords[i].compile(compilation, schema, value);
+			return;
+		}
+	}
+	compile_other(compilation, keyword);
 }
 
 static void
-compile_type(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_nullable(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
+{
+	schema->nullable = compile_boolean(compilation, value);
+}
+
+static void
+compile_read_only(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
+{
+	schema->read_only = compile_boolean(compilation, value);
+}
+
+static void
+compile_type(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	JsonbIterator *it;
 	JsonbValue	name;
@@ -304,13 +316,14 @@ compile_type(Compilation *compilation, RequestSchema *schema, const JsonbValue *
 }
 
 static void
-add_type(const Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+add_type(const Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
-	for (size_t i = 0; i < lengthof(type_names) && value->type == jbvString; i++)
+	for (const OnceKindName *kind = once_value_kinds;
+		 kind->name != NULL && value->type == jbvString; kind++)
 	{
-		if (string_is(value, type_names[i].name))
+		if (string_is(value, kind->name))
 		{
-			schema->kinds |= type_names[i].kinds;
+			schema->kinds |= kind->kinds;
 			return;
 		}
 	}
@@ -323,12 +336,12 @@ refuse_type(const Compilation *compilation, const char *found)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("\"%s\" in request_schema must be a type, or an array of types, not %s",
-					fencing_path_text(compilation->path), found),
+					once_value_path_text(compilation->path), found),
 			 errhint("Available types: null, boolean, integer, number, string, array, object.")));
 }
 
 static void
-compile_properties(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_properties(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	JsonbIterator *it;
 	JsonbValue	name;
@@ -339,14 +352,14 @@ compile_properties(Compilation *compilation, RequestSchema *schema, const JsonbV
 					   _("\"%s\" in request_schema must be an object with a schema for each property, not %s"));
 
 	schema->whitelist = true;
-	schema->properties = (RequestProperty *)
-		palloc0(sizeof(RequestProperty) * Max(JsonContainerSize(value->val.binary.data), 1));
+	schema->properties = (OnceProperty *)
+		palloc0(sizeof(OnceProperty) * Max(JsonContainerSize(value->val.binary.data), 1));
 	it = JsonbIteratorInit(value->val.binary.data);
 	(void) JsonbIteratorNext(&it, &name, true);
 	while (JsonbIteratorNext(&it, &name, true) == WJB_KEY)
 	{
-		RequestProperty *property = &schema->properties[schema->nproperties++];
-		RequestPath path = {.name = name.val.string.val, .length = name.val.string.len};
+		OnceProperty *property = &schema->properties[schema->nproperties++];
+		OncePath path = {.name = name.val.string.val, .length = name.val.string.len};
 
 		(void) JsonbIteratorNext(&it, &definition, true);
 		property->name = pnstrdup(name.val.string.val, name.val.string.len);
@@ -356,26 +369,26 @@ compile_properties(Compilation *compilation, RequestSchema *schema, const JsonbV
 }
 
 static void
-compile_additional(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_additional(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	if (is_object(value))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("\"%s\" in request_schema must be true or false, not a schema",
-						fencing_path_text(compilation->path)),
+						once_value_path_text(compilation->path)),
 				 errhint("A property with schema {} takes any value whole into the hash.")));
 	schema->open = compile_boolean(compilation, value);
 	schema->whitelist = true;
 }
 
 static void
-compile_items(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_items(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	if (is_array(value))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("\"%s\" in request_schema must be one schema for all items, not an array",
-						fencing_path_text(compilation->path))));
+						once_value_path_text(compilation->path))));
 	compilation->depth++;
 	schema->items = compile(compilation, value);
 	compilation->depth--;
@@ -383,23 +396,23 @@ compile_items(Compilation *compilation, RequestSchema *schema, const JsonbValue 
 }
 
 static void
-compile_format(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_format(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	if (value->type != jbvString)
 		refuse_keyword(compilation, value, _("\"%s\" in request_schema must be a string, not %s"));
 	if (string_is(value, "date-time"))
-		schema->format = FORMAT_DATE_TIME;
+		schema->format = ONCE_FORMAT_DATE_TIME;
 	else if (string_is(value, "date"))
-		schema->format = FORMAT_DATE;
+		schema->format = ONCE_FORMAT_DATE;
 	else if (string_is(value, "uuid"))
-		schema->format = FORMAT_UUID;
+		schema->format = ONCE_FORMAT_UUID;
 	else
 		note_path(compilation, &compilation->unenforced);
 }
 
 /* "x-fencing" */
 static void
-compile_extension(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_extension(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	if (value->type == jbvString && string_is(value, "exact"))
 		schema->exact = true;
@@ -415,7 +428,7 @@ compile_extension(Compilation *compilation, RequestSchema *schema, const JsonbVa
  * responses only.
  */
 static void
-compile_required(Compilation *compilation, RequestSchema *schema, const JsonbValue *value)
+compile_required(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
 	JsonbIterator *it;
 	JsonbValue	name;
@@ -431,14 +444,14 @@ compile_required(Compilation *compilation, RequestSchema *schema, const JsonbVal
 }
 
 static void
-require_property(Compilation *compilation, RequestSchema *schema, const JsonbValue *name)
+require_property(Compilation *compilation, OnceSchema *schema, const JsonbValue *name)
 {
-	RequestProperty *property;
+	OnceProperty *property;
 
 	if (name->type != jbvString)
 		refuse_keyword(compilation, name,
 					   _("\"%s\" in request_schema must have names of properties, not %s"));
-	property = fencing_find_property(schema, name->val.string.val, name->val.string.len);
+	property = once_value_property(schema, name->val.string.val, name->val.string.len);
 	if (property != NULL)
 		property->required = !property->schema->read_only;
 	else if (!schema->open)
@@ -454,7 +467,7 @@ compile_other(Compilation *compilation, const JsonbValue *keyword)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("keyword \"%s\" is not supported in request_schema",
-						fencing_path_text(compilation->path)),
+						once_value_path_text(compilation->path)),
 				 errhint("Write out the properties that identify the request.")));
 	if (string_in(keyword, unenforced_keywords, lengthof(unenforced_keywords)))
 		note_path(compilation, &compilation->unenforced);
@@ -474,14 +487,14 @@ compile_boolean(const Compilation *compilation, const JsonbValue *value)
 
 /* Only a field of an object can be left out. */
 static void
-refuse_ignore(const Compilation *compilation, const RequestSchema *schema)
+refuse_ignore(const Compilation *compilation, const OnceSchema *schema)
 {
-	RequestPath path = {.outer = compilation->path, .name = "x-fencing", .length = 9};
+	OncePath path = {.outer = compilation->path, .name = "x-fencing", .length = 9};
 
 	if (schema->ignore)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" in request_schema cannot be \"ignore\"", fencing_path_text(&path)),
+				 errmsg("\"%s\" in request_schema cannot be \"ignore\"", once_value_path_text(&path)),
 				 errhint("Only a property can be left out.")));
 }
 
@@ -489,7 +502,7 @@ static void
 note_path(const Compilation *compilation, List **paths)
 {
 	if (compilation->explain)
-		*paths = lappend(*paths, fencing_path_text(compilation->path));
+		*paths = lappend(*paths, once_value_path_text(compilation->path));
 }
 
 static char *
@@ -501,25 +514,6 @@ join_paths(const List *paths)
 	initStringInfo(&text);
 	foreach(lc, paths)
 		appendStringInfo(&text, "%s%s", text.len == 0 ? "" : ", ", (char *) lfirst(lc));
-	return text.data;
-}
-
-/* "number" without "integer", which it includes */
-const char *
-fencing_kind_names(int kinds)
-{
-	StringInfoData text;
-
-	initStringInfo(&text);
-	for (size_t i = 0; i < lengthof(type_names); i++)
-	{
-		int			kind = type_names[i].kinds & ~KIND_INTEGER;
-
-		if (kind == 0 && (kinds & KIND_NUMBER) == 0)
-			kind = KIND_INTEGER;
-		if ((kinds & kind) != 0)
-			appendStringInfo(&text, "%s%s", text.len == 0 ? "" : ", ", type_names[i].name);
-	}
 	return text.data;
 }
 
@@ -564,7 +558,7 @@ describe(const JsonbValue *value)
 		case jbvBool:
 			return pstrdup(value->val.boolean ? "true" : "false");
 		case jbvString:
-			return psprintf("\"%s\"", fencing_clip(value->val.string.val, value->val.string.len));
+			return psprintf("\"%s\"", once_value_clip(value->val.string.val, value->val.string.len));
 		case jbvNumeric:
 			return pstrdup(_("a number"));
 		default:
@@ -578,18 +572,5 @@ refuse_keyword(const Compilation *compilation, const JsonbValue *value, const ch
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg_internal(message, fencing_path_text(compilation->path), describe(value))));
-}
-
-RequestProperty *
-fencing_find_property(const RequestSchema *schema, const char *name, int length)
-{
-	for (int i = 0; i < schema->nproperties; i++)
-	{
-		RequestProperty *property = &schema->properties[i];
-
-		if (property->length == length && memcmp(property->name, name, length) == 0)
-			return property;
-	}
-	return NULL;
+			 errmsg_internal(message, once_value_path_text(compilation->path), describe(value))));
 }

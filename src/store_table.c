@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * table.c
+ * store_table.c
  *	  Which state tables there are, and that they are what the extension made.
  *
  * What store.c writes passes over triggers, rules, constraints and generated
@@ -29,7 +29,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
-#include "fencing.h"
+#include "store.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -59,7 +59,7 @@ typedef struct TableShape
 static void forget_oids(Datum arg, int cacheid, uint32 hashvalue);
 static void forget_verified(Datum arg, Oid relid);
 static void register_callbacks(void);
-static void verify(FencingTable table, Relation rel, bool writing);
+static void verify(StoreTable table, Relation rel, bool writing);
 static void check_columns(Relation rel, const TableShape *shape);
 static bool is_column(Form_pg_attribute attribute, const Column *column);
 static void refuse_column(Relation rel, AttrNumber attnum, const Column *column);
@@ -239,26 +239,26 @@ static const Column targets_columns[Natts_targets] = {
 #define SHAPE(table, keys)	.name = #table, .columns = table##_columns, \
 	.ncolumns = lengthof(table##_columns), .nkeys = keys
 
-static const TableShape shapes[FENCING_NTABLES] = {
-	[FENCING_FLOOR] = {SHAPE(floor, 3)},
-	[FENCING_FENCES] = {SHAPE(fences, 1)},
-	[FENCING_LEASES] = {SHAPE(leases, 1)},
-	[FENCING_RECEIPTS] = {SHAPE(receipts, 3)},
-	[FENCING_REVOCATIONS] = {SHAPE(revocations, 1), .by_queries = true},
-	[FENCING_GRANTS] = {SHAPE(grants, 2)},
-	[FENCING_OPERATIONS] = {SHAPE(operations, 1)},
-	[FENCING_REQUEST_SCHEMAS] = {SHAPE(request_schemas, 2)},
-	[FENCING_RECORDS] = {SHAPE(records, 3)},
-	[FENCING_OUTBOX] = {SHAPE(outbox, 1), .by_queries = true, .immutable = true},
-	[FENCING_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
-	[FENCING_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2), .by_queries = true},
-	[FENCING_DOCUMENTS] = {SHAPE(documents, 1)},
-	[FENCING_REVISIONS] = {SHAPE(revisions, 2), .immutable = true},
-	[FENCING_TARGETS] = {SHAPE(targets, 2)}
+static const TableShape shapes[STORE_NTABLES] = {
+	[STORE_FLOOR] = {SHAPE(floor, 3)},
+	[STORE_FENCES] = {SHAPE(fences, 1)},
+	[STORE_LEASES] = {SHAPE(leases, 1)},
+	[STORE_RECEIPTS] = {SHAPE(receipts, 3)},
+	[STORE_REVOCATIONS] = {SHAPE(revocations, 1), .by_queries = true},
+	[STORE_GRANTS] = {SHAPE(grants, 2)},
+	[STORE_OPERATIONS] = {SHAPE(operations, 1)},
+	[STORE_REQUEST_SCHEMAS] = {SHAPE(request_schemas, 2)},
+	[STORE_RECORDS] = {SHAPE(records, 3)},
+	[STORE_OUTBOX] = {SHAPE(outbox, 1), .by_queries = true, .immutable = true},
+	[STORE_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
+	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2), .by_queries = true},
+	[STORE_DOCUMENTS] = {SHAPE(documents, 1)},
+	[STORE_REVISIONS] = {SHAPE(revisions, 2), .immutable = true},
+	[STORE_TARGETS] = {SHAPE(targets, 2)}
 };
 
 /* Kept until a schema is made or dropped: the tables go only with theirs. */
-static Oid	table_oids[FENCING_NTABLES];
+static Oid	table_oids[STORE_NTABLES];
 static uint64 schema_changes = 0;
 
 /*
@@ -266,13 +266,13 @@ static uint64 schema_changes = 0;
  * verified.  An invalidation that comes during the verification makes the two
  * differ, so that it is done again.
  */
-static uint64 changes[FENCING_NTABLES];
-static uint64 verified_for_reading[FENCING_NTABLES];
-static uint64 verified_for_writing[FENCING_NTABLES];
+static uint64 changes[STORE_NTABLES];
+static uint64 verified_for_reading[STORE_NTABLES];
+static uint64 verified_for_writing[STORE_NTABLES];
 
 /* The OID of a state table. */
 Oid
-fencing_table_oid(FencingTable table)
+store_table_oid(StoreTable table)
 {
 	register_callbacks();
 	if (!OidIsValid(table_oids[table]))
@@ -317,7 +317,7 @@ forget_oids(Datum arg, int cacheid, uint32 hashvalue)
 static void
 forget_verified(Datum arg, Oid relid)
 {
-	for (int i = 0; i < FENCING_NTABLES; i++)
+	for (int i = 0; i < STORE_NTABLES; i++)
 	{
 		if (!OidIsValid(relid) || relid == table_oids[i])
 			changes[i]++;
@@ -329,9 +329,9 @@ forget_verified(Datum arg, Oid relid)
  * everything but AccessShareLock it must be fit to be written.  Raises 0A000.
  */
 Relation
-fencing_open(FencingTable table, LOCKMODE lockmode)
+store_table_open(StoreTable table, LOCKMODE lockmode)
 {
-	Relation	rel = table_open(fencing_table_oid(table), lockmode);
+	Relation	rel = table_open(store_table_oid(table), lockmode);
 
 	verify(table, rel, lockmode != AccessShareLock);
 	return rel;
@@ -342,7 +342,7 @@ fencing_open(FencingTable table, LOCKMODE lockmode)
  * one that skips or changes a row is as bad there.
  */
 void
-fencing_verify_plan(SPIPlanPtr plan)
+store_table_verify_plan(SPIPlanPtr plan)
 {
 	ListCell   *source;
 	ListCell   *relid;
@@ -351,11 +351,11 @@ fencing_verify_plan(SPIPlanPtr plan)
 	{
 		foreach(relid, ((CachedPlanSource *) lfirst(source))->relationOids)
 		{
-			for (int i = 0; i < FENCING_NTABLES; i++)
+			for (int i = 0; i < STORE_NTABLES; i++)
 			{
 				Relation	rel;
 
-				if (lfirst_oid(relid) != fencing_table_oid(i) ||
+				if (lfirst_oid(relid) != store_table_oid(i) ||
 					verified_for_writing[i] == changes[i])
 					continue;
 				rel = table_open(lfirst_oid(relid), AccessShareLock);
@@ -371,7 +371,7 @@ fencing_verify_plan(SPIPlanPtr plan)
  * added and dropped again, which come last.
  */
 int
-fencing_ncolumns(Relation rel)
+store_table_ncolumns(Relation rel)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	int			ncolumns = desc->natts;
@@ -386,7 +386,7 @@ fencing_ncolumns(Relation rel)
  * entry can be built anew there, by a GRANT for example, which takes no lock.
  */
 static void
-verify(FencingTable table, Relation rel, bool writing)
+verify(StoreTable table, Relation rel, bool writing)
 {
 	const TableShape *shape = &shapes[table];
 	uint64	   *verified = writing ? verified_for_writing : verified_for_reading;
@@ -469,7 +469,7 @@ refuse_column(Relation rel, AttrNumber attnum, const Column *column)
 static void
 check_primary_key(Relation rel, const TableShape *shape)
 {
-	Oid			relid = fencing_primary_key(rel);
+	Oid			relid = compat_primary_key(rel);
 	bool		right = false;
 
 	if (OidIsValid(relid))

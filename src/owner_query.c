@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * query.c
+ * owner_query.c
  *	  The extension's own queries: run as the owner of the state tables, and with
  *	  settings of their own.
  *
@@ -19,7 +19,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "fencing.h"
 #include "jit/jit.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
@@ -27,6 +26,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "optimizer/planmain.h"
+#include "store.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -129,11 +129,11 @@ static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
  * if there is one, as the caller again; it runs in SPI's memory.
  */
 void
-fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
+owner_query_run(const char *query, int nargs, Oid *argtypes, Datum *args,
 					   const bool *nulls, Snapshot snapshot,
-					   FencingResultHandler handle, void *arg)
+					   OwnerQueryHandler handle, void *arg)
 {
-	Relation	rel = fencing_open(FENCING_FENCES, AccessShareLock);
+	Relation	rel = store_table_open(STORE_FENCES, AccessShareLock);
 	Oid			owner = rel->rd_rel->relowner;
 	Oid			saved_user;
 	int			saved_context;
@@ -171,7 +171,7 @@ fencing_query_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
 	use_safe_path();
 	kept = get_query(query, nargs, argtypes);
 	use_own_settings(kept);
-	fencing_verify_plan(kept->plan);
+	store_table_verify_plan(kept->plan);
 	if (snapshot == NULL)
 		result = SPI_execute_plan(kept->plan, args, spi_nulls, false, 0);
 	else
@@ -275,12 +275,12 @@ use_setting(const Setting *setting)
  * none of them NULL, or nothing at all.
  */
 void
-fencing_execute_as_owner(const char *query, int nargs, Oid *argtypes, Datum *args,
+owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,
 						 const bool *nulls, Snapshot snapshot, int nresults, int64 *results)
 {
 	Bigints		bigints = {nresults, results};
 
-	fencing_query_as_owner(query, nargs, argtypes, args, nulls, snapshot, read_bigints, &bigints);
+	owner_query_run(query, nargs, argtypes, args, nulls, snapshot, read_bigints, &bigints);
 }
 
 static void

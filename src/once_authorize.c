@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * authorize.c
+ * once_authorize.c
  *	  May the caller do this?  Asked before anything else, by the user's function.
  *
  * The function runs as the caller, with a pinned search_path, in a read-only
@@ -31,8 +31,9 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
-#include "fencing.h"
 #include "miscadmin.h"
+#include "once.h"
+#include "store.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -81,7 +82,7 @@ static ExecutorStart_hook_type next_executor_start = NULL;
  * beside a message: neither leaves this function.
  */
 bool
-fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
+once_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 				  const char *schema, const char *name, const char *owner)
 {
 	AuthorizeCall call = {0};
@@ -95,7 +96,7 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 				   text_to_cstring(operation), function);
 		return false;
 	}
-	if (fencing_may_execute(call.function, GetUserId()) != ACLCHECK_OK)
+	if (compat_may_execute(call.function, GetUserId()) != ACLCHECK_OK)
 	{
 		LOG_DENIAL("operation \"%s\" denied: role \"%s\" has no EXECUTE on its authorize function %s",
 				   text_to_cstring(operation), GetUserNameFromId(GetUserId(), false), function);
@@ -106,7 +107,7 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 	call.operation = operation;
 	call.request = request;
 	call.auth = auth;
-	(void) fencing_subtransaction(ask, &call, &error);
+	(void) store_subtransaction(ask, &call, &error);
 	if (error != NULL)
 	{
 		int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
@@ -134,7 +135,7 @@ fencing_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
  * search_path, if it sets one, that ends with pg_temp.
  */
 void
-fencing_check_authorize(Oid function)
+once_authorize_check(Oid function)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc proc;
@@ -311,7 +312,7 @@ call_function(AuthorizeCall *call)
 
 /* Sees to it that no query of an authorize function reads a temporary table. */
 void
-fencing_init_authorize(void)
+once_authorize_init(void)
 {
 	next_executor_start = ExecutorStart_hook;
 	ExecutorStart_hook = refuse_temporary;
