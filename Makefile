@@ -7,51 +7,28 @@
 #   make stress MINUTES=30    the nemesis run, as long as you like
 #   make demo                 the story of two workers, on a private server
 
-EXTENSION = fencing
-DATA = fencing--1.0.sql
-MODULE_big = fencing
-OBJS = \
-	src/fencing.o \
-	src/args.o \
-	src/gate.o \
-	src/gate_call.o \
-	src/store_table.o \
-	src/store.o \
-	src/key_lock.o \
-	src/owner_query.o \
-	src/statement.o \
-	src/canonical.o \
-	src/digest.o \
-	src/job.o \
-	src/lease.o \
-	src/commit.o \
-	src/once.o \
-	src/once_operation.o \
-	src/once_authorize.o \
-	src/once_projection.o \
-	src/once_schema.o \
-	src/once_format.o \
-	src/once_value.o \
-	src/outbox.o \
-	src/outbox_ack.o \
-	src/outbox_scan.o \
-	src/publish.o \
-	src/target.o \
-	src/apply.o \
-	src/pass.o \
-	src/apply_external.o \
-	src/protect.o \
-	src/epoch.o \
-	src/durable.o \
-	src/purge.o \
-	src/access.o
-PGFILEDESC = "fencing - leases, fencing tokens and receipts"
-
 # Where this file is: elsewhere in a VPATH build (make -f /path/Makefile).
 source := $(or $(VPATH),$(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST)))))
 ifneq ($(abspath $(source)),$(CURDIR))
 VPATH := $(source)
 endif
+
+EXTENSION = fencing
+# the control file has the version, and nothing else here
+EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" '$(source)/fencing.control')
+DATA = fencing--$(EXTVERSION).sql
+MODULE_big = fencing
+OBJS = \
+	src/fencing.o src/args.o \
+	src/store.o src/store_table.o src/key_lock.o src/owner_query.o src/durable.o \
+	src/gate.o src/gate_call.o src/statement.o src/canonical.o src/digest.o \
+	src/epoch.o src/job.o src/lease.o src/commit.o \
+	src/once.o src/once_operation.o src/once_authorize.o src/once_schema.o \
+	src/once_projection.o src/once_value.o src/once_format.o \
+	src/outbox.o src/outbox_ack.o src/outbox_scan.o \
+	src/publish.o src/target.o src/apply.o src/apply_external.o \
+	src/pass.o src/protect.o src/purge.o src/access.o
+PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 
 # The suites find the extension in their database.  Canonical form and digests
 # need UTF8, whatever the encoding of the server's templates is.

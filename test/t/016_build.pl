@@ -52,6 +52,11 @@ sub made
 	return system_log('make', '-s', '-C', "$folder/$build", '-f', "$source/Makefile", @arguments) == 0;
 }
 
+# The version is said in the control file; what repeats it agrees.
+my ($version) = slurp_file("$root/fencing.control") =~ /^default_version = '(.*)'$/m;
+my @versions = slurp_file("$root/META.json") =~ /^\t+"version": "(.*)",?$/mg;
+is_deeply([ @versions[0, 1] ], [ ("$version.0") x 2 ], 'META.json has the version of the control file');
+
 my $node = PostgreSQL::Test::Cluster->new('build');
 $node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->start;
