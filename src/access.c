@@ -104,7 +104,23 @@ static const AccessKind functions[] = {
 	{"fencing_ungrant", 0}
 };
 
-static void change_access(FunctionCallInfo fcinfo, bool grant);
+/* One call: its arguments, where the functions are, the row of the grant. */
+typedef struct AccessChange
+{
+	Oid			roleid;
+	char	   *role;
+	const AccessKind *access;
+	Relation	grants;
+	Oid			owner;			/* of the extension's objects */
+	Oid			namespace;
+	Oid			extension;
+	NameData	rolename;
+	Datum		values[Natts_grants];
+	HeapTuple	row;			/* or NULL */
+} AccessChange;
+
+static void begin_change(AccessChange *change, FunctionCallInfo fcinfo, const char *function);
+static void end_change(AccessChange *change);
 static const AccessKind *arg_access(FunctionCallInfo fcinfo, int argno, const char *name);
 static int	granted_access(Relation grants, const char *role);
 static int	held_access(Oid roleid, Oid namespace, Oid extension);
@@ -114,8 +130,7 @@ static bool may_any(Oid roleid, List *oids);
 static bool may_read_outbox(Oid roleid);
 static bool has_in_acl(Datum acl, Oid roleid, AclMode privilege);
 static ObjectWithArgs *function_object(Oid function);
-static void execute_grants(bool is_grant, Oid roleid, const char *role, int access,
-						   List *oids, Oid owner);
+static void execute_grants(const AccessChange *change, bool is_grant, List *oids);
 static void execute_grant(bool is_grant, const char *role, ObjectType type, List *objects,
 						  const char *privilege);
 
@@ -128,7 +143,17 @@ PG_FUNCTION_INFO_V1(fencing_ungrant);
 Datum
 fencing_grant(PG_FUNCTION_ARGS)
 {
-	change_access(fcinfo, true);
+	AccessChange change;
+	bool		nulls[Natts_grants] = {false};
+
+	begin_change(&change, fcinfo, "fencing_grant()");
+	if (change.row == NULL)
+		store_insert(change.grants, change.values, nulls);
+
+	/* in any case: somebody may have changed them, or the name, by hand */
+	execute_grants(&change, true, functions_of(change.namespace, change.extension,
+											   change.access->bit, 0));
+	end_change(&change);
 	PG_RETURN_VOID();
 }
 
@@ -138,75 +163,66 @@ fencing_grant(PG_FUNCTION_ARGS)
 Datum
 fencing_ungrant(PG_FUNCTION_ARGS)
 {
-	change_access(fcinfo, false);
+	AccessChange change;
+	int			bit;
+	int			besides;
+
+	begin_change(&change, fcinfo, "fencing_ungrant()");
+	bit = change.access->bit;
+	if (change.row != NULL)
+		store_delete(change.grants, change.row);
+	besides = granted_access(change.grants, change.role);
+	if (change.row == NULL && bit != ACCESS_ADMIN)
+		besides |= held_access(change.roleid, change.namespace, change.extension) & ~bit;
+
+	/* what the owner of the functions has is not for an extension to take */
+	if (change.roleid != change.owner)
+		execute_grants(&change, false, functions_of(change.namespace, change.extension,
+													bit, besides));
+	end_change(&change);
 	PG_RETURN_VOID();
 }
 
+/*
+ * Reads the arguments, and with fencing.grants locked, so that changes come one
+ * after the other, the row of the grant.  Raises 22004, 22023, 25006.
+ */
 static void
-change_access(FunctionCallInfo fcinfo, bool grant)
+begin_change(AccessChange *change, FunctionCallInfo fcinfo, const char *function)
 {
-	Oid			roleid;
-	char	   *role;
-	const AccessKind *access;
-	Relation	grants;
-	Oid			owner;
-	Oid			namespace;
-	Oid			extension;
 	Snapshot	snapshot;
-	HeapTuple	row;
-	NameData	rolename;
-	Datum		values[Natts_grants];
-	bool		nulls[Natts_grants] = {false};
 
 	args_refuse_null(fcinfo, 0, "role");
-	roleid = PG_GETARG_OID(0);
-	access = arg_access(fcinfo, 1, "access");
-	role = OidIsValid(roleid) ? GetUserNameFromId(roleid, true) : NULL;
-	if (role == NULL)
+	change->roleid = PG_GETARG_OID(0);
+	change->access = arg_access(fcinfo, 1, "access");
+	change->role = OidIsValid(change->roleid) ? GetUserNameFromId(change->roleid, true) : NULL;
+	if (change->role == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("role with OID %u does not exist", roleid)));
+				 errmsg("role with OID %u does not exist", change->roleid)));
 
-	store_begin_write(grant ? "fencing_grant()" : "fencing_ungrant()");
+	store_begin_write(function);
 
-	grants = store_table_open(STORE_GRANTS, ShareRowExclusiveLock);
-	owner = grants->rd_rel->relowner;
-	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
-	extension = getExtensionOfObject(ProcedureRelationId, fcinfo->flinfo->fn_oid);
-	namestrcpy(&rolename, role);
-	values[Anum_grants_role - 1] = NameGetDatum(&rolename);
-	values[Anum_grants_access - 1] = CStringGetTextDatum(access->name);
+	change->grants = store_table_open(STORE_GRANTS, ShareRowExclusiveLock);
+	change->owner = change->grants->rd_rel->relowner;
+	change->namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
+	change->extension = getExtensionOfObject(ProcedureRelationId, fcinfo->flinfo->fn_oid);
+	namestrcpy(&change->rolename, change->role);
+	change->values[Anum_grants_role - 1] = NameGetDatum(&change->rolename);
+	change->values[Anum_grants_access - 1] = CStringGetTextDatum(change->access->name);
 
-	forget_lost(grants, role, roleid, namespace, extension);
+	forget_lost(change->grants, change->role, change->roleid, change->namespace,
+				change->extension);
 
 	snapshot = store_fresh_snapshot();
-	row = store_find(grants, 2, values, snapshot);
+	change->row = store_find(change->grants, 2, change->values, snapshot);
 	UnregisterSnapshot(snapshot);
+}
 
-	/* privileges in any case: somebody may have changed them, or the name, by hand */
-	if (grant)
-	{
-		if (row == NULL)
-			store_insert(grants, values, nulls);
-		execute_grants(true, roleid, role, access->bit,
-					   functions_of(namespace, extension, access->bit, 0), owner);
-	}
-	else
-	{
-		int			besides;
-
-		if (row != NULL)
-			store_delete(grants, row);
-		besides = granted_access(grants, role);
-		if (row == NULL && access->bit != ACCESS_ADMIN)
-			besides |= held_access(roleid, namespace, extension) & ~access->bit;
-
-		/* what the owner of the functions has is not ours to take */
-		if (roleid != owner)
-			execute_grants(false, roleid, role, access->bit,
-						   functions_of(namespace, extension, access->bit, besides), owner);
-	}
-	table_close(grants, NoLock);
+static void
+end_change(AccessChange *change)
+{
+	table_close(change->grants, NoLock);
 	ForceSyncCommit();
 }
 
@@ -409,8 +425,9 @@ function_object(Oid function)
  * of events; as their owner.
  */
 static void
-execute_grants(bool is_grant, Oid roleid, const char *role, int access, List *oids, Oid owner)
+execute_grants(const AccessChange *change, bool is_grant, List *oids)
 {
+	const char *role = change->role;
 	List	   *functions = NIL;
 	Oid			saved_user;
 	int			saved_context;
@@ -420,17 +437,17 @@ execute_grants(bool is_grant, Oid roleid, const char *role, int access, List *oi
 		functions = lappend(functions, function_object(lfirst_oid(lc)));
 
 	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+	SetUserIdAndSecContext(change->owner, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_NOFORCE_RLS);
 	execute_grant(is_grant, role, OBJECT_FUNCTION, functions, NULL);
-	if (access == ACCESS_CDC)
+	if (change->access->bit == ACCESS_CDC)
 	{
 		RangeVar   *outbox = makeRangeVar(pstrdup("fencing"), pstrdup("outbox"), -1);
 
 		execute_grant(is_grant, role, OBJECT_TABLE, list_make1(outbox), "select");
 
 		/* pg_monitor has it from the extension, for the views */
-		if (roleid != ROLE_PG_MONITOR)
+		if (change->roleid != ROLE_PG_MONITOR)
 			execute_grant(is_grant, role, OBJECT_SCHEMA, list_make1(makeString(pstrdup("fencing"))),
 						  "usage");
 	}

@@ -234,7 +234,7 @@ find_watermark(Gate *gate, Snapshot snapshot)
 	{
 		int64		latest = publish_latest_version(target->document_id, snapshot);
 
-		gate->fence.unissued = latest > 0 && gate->number > latest;
+		gate->fence.unissued = latest != PUBLISH_NO_VERSION && gate->number > latest;
 		gate->fence.undesired = target_is_undesired(target, gate->number);
 	}
 }
@@ -272,7 +272,7 @@ apply_accepted(Gate *gate)
 			content = publish_revision_content(apply->revisions, &revision);
 		}
 		/* a deletion has no content, so that of elsewhere is given already */
-		else if (latest > 0 ||
+		else if (latest != PUBLISH_NO_VERSION ||
 				 !args_same_text(apply->digest,
 									digest_make(NULL, DIGEST_VERSION)))
 			publish_never_published(target->document_id, gate->number, latest,

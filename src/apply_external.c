@@ -36,7 +36,7 @@ typedef enum ReadBack
 
 typedef struct Observation
 {
-	int64		found;			/* version; 0: none */
+	int64		found;			/* version, or PUBLISH_NO_VERSION */
 	int64		expected;		/* what the target is asked to have */
 	ReadBack	read_back;
 	bool		desired;		/* it is still to have that */
@@ -108,16 +108,16 @@ choose_version(TargetCall *call, Snapshot snapshot)
 	int64		desired;
 
 	target_look(call, snapshot);
-	desired = target->desired != 0 ? target->desired :
+	desired = target->desired != TARGET_LATEST ? target->desired :
 		publish_latest_version(target->document_id, snapshot);
 	if (desired > target->applied && !target_is_undesired(target, desired))
 		call->version = desired;
-	else if (target->diverged && target->applied > 0)
+	else if (target->diverged && target->applied != PUBLISH_NO_VERSION)
 		call->version = target->applied;
 	else
-		call->version = 0;
+		call->version = PUBLISH_NO_VERSION;
 
-	if (call->version > 0)
+	if (call->version != PUBLISH_NO_VERSION)
 	{
 		publish_find_revision(call->revisions, target->document_id, call->version, snapshot,
 							  &call->revision);
@@ -126,7 +126,7 @@ choose_version(TargetCall *call, Snapshot snapshot)
 									publish_latest_version(target->document_id, snapshot),
 									_("Where a document is not published, fencing_apply() takes its content."));
 	}
-	return call->version > 0;
+	return call->version != PUBLISH_NO_VERSION;
 }
 
 /*
@@ -155,7 +155,7 @@ hand_out(void *arg)
 	if (lock != STORE_LOCKED)
 	{
 		call->outcome = lock == STORE_BUSY ? FENCING_HELD : FENCING_AGAIN;
-		call->job.until = 0;
+		call->job.until = LEASE_UNTIL_UNKNOWN;
 		return false;
 	}
 	if (!chosen)
@@ -182,14 +182,14 @@ begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 	if (call->outcome == FENCING_DONE)
 	{
 		values[3] = Int64GetDatum(target->applied);
-		nulls[3] = target->applied == 0;
+		nulls[3] = target->applied == PUBLISH_NO_VERSION;
 		values[5] = PointerGetDatum(target->applied_digest);
 		nulls[5] = target->applied_digest == NULL;
 	}
 	else if (call->outcome == FENCING_HELD)
 	{
 		values[2] = TimestampTzGetDatum(call->job.until);
-		nulls[2] = call->job.until == 0;
+		nulls[2] = call->job.until == LEASE_UNTIL_UNKNOWN;
 	}
 	else
 	{
@@ -219,13 +219,13 @@ fencing_apply_observe(PG_FUNCTION_ARGS)
 	Snapshot	snapshot;
 
 	call.job.token = args_token(fcinfo, 2, "token");
-	call.version = PG_ARGISNULL(3) ? 0 : args_token(fcinfo, 3, "version");
+	call.version = PG_ARGISNULL(3) ? PUBLISH_NO_VERSION : args_token(fcinfo, 3, "version");
 	if (PG_ARGISNULL(3) != PG_ARGISNULL(4))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", PG_ARGISNULL(3) ? "version" : "digest"),
 				 errhint("Give version and digest as they were read back, both null if the target is empty.")));
-	call.digest = call.version > 0 ? PG_GETARG_BYTEA_P(4) :
+	call.digest = call.version != PUBLISH_NO_VERSION ? PG_GETARG_BYTEA_P(4) :
 		digest_make(NULL, DIGEST_VERSION);
 
 	target_begin(&call, fcinfo, "fencing_apply_observe()");
@@ -261,7 +261,7 @@ record_observation(void *arg)
 
 	call->job.outcome = judge_observation(&seen);
 	target_set(target, Anum_targets_observed, Int64GetDatum(call->version));
-	target->nulls[Anum_targets_observed - 1] = call->version == 0;
+	target->nulls[Anum_targets_observed - 1] = call->version == PUBLISH_NO_VERSION;
 	target_set(target, Anum_targets_observed_at, TimestampTzGetDatum(GetCurrentTimestamp()));
 
 	switch (seen.read_back)
@@ -311,18 +311,18 @@ observe(TargetCall *call)
 	seen.repairing = handed_out && target->diverged;
 
 	/* an empty target has what a deletion asks for */
-	if (seen.found == 0)
+	if (seen.found == PUBLISH_NO_VERSION)
 	{
-		if (seen.expected == 0 || has_digest(call, seen.expected, call->digest))
+		if (seen.expected == PUBLISH_NO_VERSION || has_digest(call, seen.expected, call->digest))
 			seen.found = seen.expected;
-		else if (target->applied > 0 && has_digest(call, target->applied, call->digest))
+		else if (target->applied != PUBLISH_NO_VERSION && has_digest(call, target->applied, call->digest))
 			seen.found = target->applied;
 	}
 
 	if (seen.found > seen.expected)
 		seen.read_back = READ_AHEAD;
 	else if (seen.found < target->applied ||
-			 (seen.found > 0 && !has_digest(call, seen.found, call->digest)))
+			 (seen.found != PUBLISH_NO_VERSION && !has_digest(call, seen.found, call->digest)))
 		seen.read_back = READ_LOST;
 	else
 		seen.read_back = seen.found == seen.expected ? READ_EXPECTED : READ_BEHIND;
@@ -390,7 +390,7 @@ has_digest(TargetCall *call, int64 version, const bytea *digest)
 static text *
 observed_text(TargetCall *call, const char *what, int64 expected)
 {
-	const char *found = call->version == 0 ? "nothing" :
+	const char *found = call->version == PUBLISH_NO_VERSION ? "nothing" :
 		psprintf("version %lld", (long long) call->version);
 
 	return cstring_to_text(psprintf("%s: read back %s, expected version %lld, applied version %lld",

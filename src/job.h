@@ -30,6 +30,9 @@ extern void epoch_record_revocation(text *job_key, int64 token, text *reason);
 /*
  * job.c: fences, and what lease.c shares with it
  */
+/* somebody is just taking it, or committing */
+#define LEASE_UNTIL_UNKNOWN	0
+
 typedef struct Lease
 {
 	bool		found;
@@ -61,7 +64,7 @@ typedef struct Job
 	bool		wrote;
 	bool		moved;			/* no answer yet: look again */
 	int64		new_token;
-	TimestampTz until;			/* of the lease; 0 if that is not known */
+	TimestampTz until;			/* of the lease, or LEASE_UNTIL_UNKNOWN */
 	int64		retry_after_ms;
 } Job;
 

@@ -240,7 +240,7 @@ lease_answer(FunctionCallInfo fcinfo, Job *job)
 	else if (job->outcome == FENCING_HELD)
 	{
 		values[1] = TimestampTzGetDatum(job->until);
-		nulls[1] = job->until == 0;
+		nulls[1] = job->until == LEASE_UNTIL_UNKNOWN;
 		values[3] = Int64GetDatum(job->retry_after_ms);
 		nulls[3] = false;
 	}
@@ -318,7 +318,7 @@ static void
 answer_busy(Job *job)
 {
 	job->outcome = FENCING_HELD;
-	job->until = 0;
+	job->until = LEASE_UNTIL_UNKNOWN;
 	job->retry_after_ms = BUSY_RETRY_MS;
 }
 

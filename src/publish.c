@@ -48,7 +48,7 @@ typedef struct PublishGate
 	int64		expected_version;
 	const char *kind;			/* publish, rollback, delete or force */
 	Jsonb	   *content;		/* NULL: a deletion */
-	int64		source_version; /* 0: none */
+	int64		source_version; /* or PUBLISH_NO_VERSION */
 	text	   *note;			/* NULL: none */
 	Relation	revisions;
 } PublishGate;
@@ -310,7 +310,7 @@ run_publish(PublishGate *publish)
 	gate->number = publish->expected_version;
 	if (gate->number < PG_INT64_MAX)
 		gate->number++;
-	gate->kind = publish->expected_version == 0 ? &create_kind : &publish_kind;
+	gate->kind = publish->expected_version == PUBLISH_NO_VERSION ? &create_kind : &publish_kind;
 
 	/* before any lock, because it may take long */
 	gate->digest = digest_make(publish->content, DIGEST_VERSION);
@@ -406,14 +406,14 @@ source_content(const text *document_id, int64 version)
 	return content;
 }
 
-/* The latest version of a document as the snapshot sees it, 0 if there is none. */
+/* The latest version of a document as the snapshot sees it, or PUBLISH_NO_VERSION. */
 int64
 publish_latest_version(const text *document_id, Snapshot snapshot)
 {
 	Relation	documents = store_table_open(STORE_DOCUMENTS, AccessShareLock);
 	Datum		key = PointerGetDatum(document_id);
 	HeapTuple	row = store_find(documents, 1, &key, snapshot);
-	int64		version = 0;
+	int64		version = PUBLISH_NO_VERSION;
 
 	if (row != NULL)
 		version = DatumGetInt64(store_get(documents, row, Anum_documents_version));
@@ -451,7 +451,7 @@ publish_revision_content(Relation revisions, const Revision *revision)
 	return isnull ? NULL : DatumGetJsonbP(content);
 }
 
-/* Raises LF001; latest is 0 if there is no such document; hint may be NULL. */
+/* Raises LF001; latest is PUBLISH_NO_VERSION if there is no such document; hint may be NULL. */
 void
 publish_never_published(const text *document_id, int64 version, int64 latest, const char *hint)
 {
@@ -459,7 +459,7 @@ publish_never_published(const text *document_id, int64 version, int64 latest, co
 			(errcode(ERRCODE_FENCING_NEVER_ISSUED),
 			 errmsg("version %lld of document \"%s\" was never published here", (long long) version,
 					text_to_cstring(document_id)),
-			 latest > 0 ?
+			 latest != PUBLISH_NO_VERSION ?
 			 errdetail("The latest version is %lld.", (long long) latest) :
 			 errdetail("There is no such document."),
 			 hint != NULL ? errhint("%s", hint) : 0));
@@ -529,7 +529,7 @@ keep_revision(Gate *gate)
 	revision[Anum_revisions_version - 1] = Int64GetDatum(gate->number);
 	revision[Anum_revisions_revision - 1] = UUIDPGetDatum(uuid);
 	revision[Anum_revisions_source_version - 1] = Int64GetDatum(publish->source_version);
-	revision_nulls[Anum_revisions_source_version - 1] = publish->source_version == 0;
+	revision_nulls[Anum_revisions_source_version - 1] = publish->source_version == PUBLISH_NO_VERSION;
 	revision[Anum_revisions_kind - 1] = CStringGetTextDatum(publish->kind);
 	revision[Anum_revisions_content - 1] = PointerGetDatum(publish->content);
 	revision_nulls[Anum_revisions_content - 1] = publish->content == NULL;
@@ -543,7 +543,7 @@ keep_revision(Gate *gate)
 
 	document[Anum_documents_document_id - 1] = PointerGetDatum(publish->document_id);
 	document[Anum_documents_version - 1] = Int64GetDatum(gate->number);
-	if (publish->expected_version == 0)
+	if (publish->expected_version == PUBLISH_NO_VERSION)
 		store_insert(gate->scope_rel, document, document_nulls);
 	else
 	{
@@ -559,7 +559,7 @@ version_never_published(const Gate *gate)
 	const PublishGate *publish = (const PublishGate *) gate;
 
 	publish_never_published(publish->document_id, publish->expected_version,
-							gate->fence.found ? gate->fence.number - 1 : 0,
+							gate->fence.found ? gate->fence.number - 1 : PUBLISH_NO_VERSION,
 							gate->fence.found ? NULL :
 							_("A new document is published with expected_version 0."));
 }
@@ -585,7 +585,7 @@ emit_event(PublishGate *publish, pg_uuid_t *revision)
 		Int64GetDatum(publish->source_version), PointerGetDatum(kind),
 		PointerGetDatum(publish->gate.digest), Int32GetDatum(DIGEST_VERSION),
 	UUIDPGetDatum(revision)};
-	bool		nulls[lengthof(args)] = {[2] = publish->source_version == 0};
+	bool		nulls[lengthof(args)] = {[2] = publish->source_version == PUBLISH_NO_VERSION};
 	Jsonb	   *payload = NULL;
 
 	owner_query_run(query, lengthof(args), argtypes, args,

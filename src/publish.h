@@ -18,6 +18,10 @@
 /* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */
 #pragma GCC visibility push(hidden)
 
+/* instead of a version, which is 1 or more */
+#define PUBLISH_NO_VERSION	0
+#define TARGET_LATEST		0		/* what an unpinned target is to have */
+
 /*
  * publish.c: documents and their revisions
  */
@@ -48,7 +52,7 @@ typedef struct Target
 	HeapTuple	tuple;
 	Datum		values[Natts_targets];	/* all columns, for writing it anew */
 	bool		nulls[Natts_targets];
-	int64		desired;		/* 0: the latest */
+	int64		desired;		/* or TARGET_LATEST */
 	int64		applied;
 	bytea	   *applied_digest; /* NULL: nothing is applied */
 	int64		rejected;		/* whose rejection is shown */
@@ -74,7 +78,7 @@ typedef struct TargetCall
 	Target target;
 	Relation	targets;
 	Relation	revisions;
-	int64		version;		/* argument, or what is handed out; 0: none */
+	int64		version;		/* argument, or what is handed out; or PUBLISH_NO_VERSION */
 	bytea	   *digest;			/* of observe */
 	text	   *reason;			/* of reject and forget */
 	bool		of_retired;		/* of desire and forget: it may be retired */

@@ -95,13 +95,13 @@ target_read(Relation targets, Target *target, HeapTuple tuple)
 {
 	target->tuple = tuple;
 	target->found = tuple != NULL;
-	target->applied = 0;
+	target->applied = PUBLISH_NO_VERSION;
 	target->applied_digest = NULL;
 	if (!target->found)
 		return;
 
 	store_read_row(targets, tuple, target->values, target->nulls);
-	target->desired = target->nulls[Anum_targets_desired - 1] ? 0 :
+	target->desired = target->nulls[Anum_targets_desired - 1] ? TARGET_LATEST :
 		DatumGetInt64(target->values[Anum_targets_desired - 1]);
 	target->applied = DatumGetInt64(target->values[Anum_targets_applied - 1]);
 	if (!target->nulls[Anum_targets_applied_digest - 1])
@@ -156,7 +156,7 @@ target_never_desired(const Target *target)
 bool
 target_is_undesired(const Target *target, int64 version)
 {
-	return (target->desired != 0 && version > target->desired) || is_rejected(target, version);
+	return (target->desired != TARGET_LATEST && version > target->desired) || is_rejected(target, version);
 }
 
 static bool
@@ -293,7 +293,7 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 	TargetCall	call = {0};
 	Snapshot	snapshot;
 
-	call.version = PG_ARGISNULL(2) ? 0 : target_arg_version(fcinfo, 2, "version");
+	call.version = PG_ARGISNULL(2) ? TARGET_LATEST : target_arg_version(fcinfo, 2, "version");
 	call.of_retired = true;
 	target_begin(&call, fcinfo, "fencing_target_desire()");
 
@@ -333,16 +333,16 @@ desire_new(TargetCall *call)
 	memset(target->nulls, true, sizeof(target->nulls));
 	target_set(target, Anum_targets_document_id, PointerGetDatum(target->document_id));
 	target_set(target, Anum_targets_target_id, PointerGetDatum(target->target_id));
-	if (call->version != 0)
+	if (call->version != TARGET_LATEST)
 		target_set(target, Anum_targets_desired, Int64GetDatum(call->version));
-	target_set(target, Anum_targets_applied, Int64GetDatum(0));
+	target_set(target, Anum_targets_applied, Int64GetDatum(PUBLISH_NO_VERSION));
 	target_set(target, Anum_targets_applications, Int64GetDatum(0));
 	target_set(target, Anum_targets_superseded, Int64GetDatum(0));
-	target_set(target, Anum_targets_attempted, Int64GetDatum(0));
+	target_set(target, Anum_targets_attempted, Int64GetDatum(PUBLISH_NO_VERSION));
 	target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
 	target_set(target, Anum_targets_repair, Int64GetDatum(0));
 	target_set(target, Anum_targets_diverged, BoolGetDatum(false));
-	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_rejected, Int64GetDatum(PUBLISH_NO_VERSION));
 	target_set(target, Anum_targets_rejections, PointerGetDatum(construct_empty_array(INT8OID)));
 	target_set(target, Anum_targets_retired, BoolGetDatum(false));
 	store_insert(call->targets, target->values, target->nulls);
@@ -378,11 +378,11 @@ desire_locked(void *arg)
 
 	if (is_desired(call))
 		return false;
-	if (call->version != 0)
+	if (call->version != TARGET_LATEST)
 		target_set(target, Anum_targets_desired, Int64GetDatum(call->version));
 	else
 		target->nulls[Anum_targets_desired - 1] = true;
-	target_set(target, Anum_targets_rejected, Int64GetDatum(0));
+	target_set(target, Anum_targets_rejected, Int64GetDatum(PUBLISH_NO_VERSION));
 	target_set(target, Anum_targets_rejections, PointerGetDatum(construct_empty_array(INT8OID)));
 	target_set(target, Anum_targets_retired, BoolGetDatum(false));
 	return target_write(call);
@@ -392,7 +392,7 @@ desire_locked(void *arg)
 static void
 check_desired(TargetCall *call)
 {
-	if (call->version == 0)
+	if (call->version == TARGET_LATEST)
 		return;
 	if (call->version < call->target.applied)
 		ereport(ERROR,
@@ -405,7 +405,7 @@ check_desired(TargetCall *call)
 	(void) require_published(call);
 }
 
-/* The latest version, 0 of a document that is published elsewhere: any may be. */
+/* The latest version; none of a document that is published elsewhere: any may be. */
 static int64
 require_published(TargetCall *call)
 {
@@ -413,7 +413,7 @@ require_published(TargetCall *call)
 	int64		latest = publish_latest_version(call->target.document_id, snapshot);
 
 	UnregisterSnapshot(snapshot);
-	if (latest > 0 && call->version > latest)
+	if (latest != PUBLISH_NO_VERSION && call->version > latest)
 		publish_never_published(call->target.document_id, call->version, latest, NULL);
 	return latest;
 }
@@ -530,9 +530,9 @@ static bool
 shows_another(TargetCall *call)
 {
 	Target *target = &call->target;
-	int64		desired = target->desired != 0 ? target->desired : require_published(call);
+	int64		desired = target->desired != TARGET_LATEST ? target->desired : require_published(call);
 
-	return desired != 0 && target->rejected == desired && call->version != desired;
+	return desired != PUBLISH_NO_VERSION && target->rejected == desired && call->version != desired;
 }
 
 static bool
