@@ -18,7 +18,7 @@ COMMENT ON TYPE fencing_outcome IS
 
 --
 -- State.  The schema must be new: CREATE SCHEMA fails if somebody prepared one
--- of that name with objects of his own in it.  No application role gets any
+-- of that name with objects in it.  No application role gets any
 -- privilege on a table here; the functions reach them by the table access
 -- method, or as their owner.  "USING heap" because they do rely on heap.
 --
@@ -27,6 +27,28 @@ CREATE SCHEMA fencing;
 COMMENT ON SCHEMA fencing IS
 'state of the extension fencing, and its views for people and monitoring; applications use the functions fencing_* only';
 
+--
+-- Canonical form and digests: canonical.c, digest.c
+--
+CREATE FUNCTION fencing_canonical(payload jsonb, digest_version integer DEFAULT 1)
+RETURNS text
+AS 'MODULE_PATHNAME', 'fencing_canonical'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing_canonical(jsonb, integer) IS
+'canonical text of a document: RFC 8785 (JCS) with numbers kept exact. Equal as jsonb means equal text. Errors: LF002 unknown version, 54000 nested deeper than 512, 22023 not a finite number, 0A000 database not in UTF8';
+
+CREATE FUNCTION fencing_digest(payload jsonb, digest_version integer DEFAULT 1)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'fencing_digest'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing_digest(jsonb, integer) IS
+'SHA-256 over the canonical text of a document, 32 bytes. Errors as fencing_canonical()';
+
+--
+-- Epochs, and the floor of forgotten jobs: epoch.c
+--
 CREATE TABLE fencing.floor (
 	sysid bigint NOT NULL,
 	dboid oid NOT NULL,
@@ -48,6 +70,62 @@ COMMENT ON COLUMN fencing.floor.epoch IS 'epoch; tokens up to epoch * 2^36 are o
 COMMENT ON COLUMN fencing.floor.floor IS 'highest token of a forgotten job';
 COMMENT ON COLUMN fencing.floor.since IS 'when the epoch was written down';
 
+SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
+
+-- The one row that the script may insert: its key is this installation's
+-- identity, so the rows of a restored dump never collide with it.  The WAL
+-- insertion timeline comes from the name of the WAL file: pg_control lags.
+INSERT INTO fencing.floor (sysid, dboid, reloid, tli, epoch, floor)
+SELECT s.system_identifier, d.oid, 'fencing.floor'::pg_catalog.regclass,
+	('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
+	0, 0
+FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+
+CREATE FUNCTION fencing_new_epoch(reason text, above bigint DEFAULT NULL,
+	OUT epoch_start bigint)
+AS 'MODULE_PATHNAME', 'fencing_new_epoch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_new_epoch(text, bigint) IS
+'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases for their owners (others wait until the end that was promised); every next token is above all that were issued, and above the given one. Waits for commits in flight, beside which others go on, and names them in a NOTICE. Moves the sequences above what the tables hold. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 40P01, 54000, 55P03';
+
+CREATE FUNCTION fencing.epoch_start()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'fencing_epoch_start'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.epoch_start() IS
+'the token at and below which every token of a job with leases is of a former epoch. Errors: 55000 the database is behind its own timeline';
+
+CREATE FUNCTION fencing.read_epoch(OUT timeline bigint, OUT epoch bigint, OUT epoch_start bigint,
+	OUT since timestamptz, OUT epochs_left bigint, OUT new_epoch_needed boolean, OUT floor bigint,
+	OUT other_identities integer, OUT highest_other_epoch bigint)
+AS 'MODULE_PATHNAME', 'fencing_read_epoch'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.read_epoch() IS
+'where this database is, for fencing.epoch_status; answers also when fencing.epoch_start() raises 55000';
+
+CREATE VIEW fencing.epoch_status AS
+SELECT e.timeline, e.epoch, e.epoch_start, e.since, e.epochs_left, e.new_epoch_needed, e.floor,
+	e.other_identities, e.highest_other_epoch
+FROM fencing.read_epoch() e;
+
+COMMENT ON VIEW fencing.epoch_status IS 'the epoch of this database, and whether an administrator has to begin another; readable by pg_monitor';
+COMMENT ON COLUMN fencing.epoch_status.timeline IS 'WAL timeline that the server is on';
+COMMENT ON COLUMN fencing.epoch_status.epoch IS 'the epoch; if a new one is needed, the last that is known';
+COMMENT ON COLUMN fencing.epoch_status.epoch_start IS 'tokens up to this one are of a former epoch';
+COMMENT ON COLUMN fencing.epoch_status.since IS 'when the first token of the epoch was issued, or fencing_new_epoch() was called; NULL: none has been issued';
+COMMENT ON COLUMN fencing.epoch_status.epochs_left IS 'how many more there can be';
+COMMENT ON COLUMN fencing.epoch_status.new_epoch_needed IS 'whether every call fails with 55000 until fencing_new_epoch() is called: the server is on a timeline before the one that it has been on';
+COMMENT ON COLUMN fencing.epoch_status.floor IS 'highest token of a forgotten job';
+COMMENT ON COLUMN fencing.epoch_status.other_identities IS 'how many other databases this one is a copy of, or has been copied to and back';
+COMMENT ON COLUMN fencing.epoch_status.highest_other_epoch IS 'highest epoch of those; NULL: there are none';
+
+--
+-- Fences and leases: job.c, lease.c
+--
 CREATE TABLE fencing.fences (
 	job_key text COLLATE "C" NOT NULL PRIMARY KEY,
 	token bigint NOT NULL,
@@ -75,6 +153,104 @@ COMMENT ON COLUMN fencing.leases.owner IS 'one execution of a worker, not a host
 COMMENT ON COLUMN fencing.leases.token IS 'the token that was issued with the lease';
 COMMENT ON COLUMN fencing.leases.lease_until IS 'end of the lease by the clock of the server; -infinity when released';
 
+CREATE TABLE fencing.revocations (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	job_key text COLLATE "C",
+	token bigint NOT NULL,
+	reason text NOT NULL,
+	revoked_by name NOT NULL,
+	client_addr inet,
+	revoked_at timestamptz NOT NULL
+) USING heap;
+
+COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, or all of them by a new epoch, and why; readable by pg_monitor';
+COMMENT ON COLUMN fencing.revocations.id IS 'number of the entry; gaps are possible';
+COMMENT ON COLUMN fencing.revocations.job_key IS 'the job; NULL for a new epoch, which ends all';
+COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale; of a new epoch its start';
+COMMENT ON COLUMN fencing.revocations.reason IS 'as given to fencing_revoke() or fencing_new_epoch()';
+COMMENT ON COLUMN fencing.revocations.revoked_by IS 'session_user';
+COMMENT ON COLUMN fencing.revocations.client_addr IS 'address of the client, NULL for a Unix-domain socket';
+COMMENT ON COLUMN fencing.revocations.revoked_at IS 'clock of the server under the lock of the fence';
+
+COMMENT ON SEQUENCE fencing.revocations_id_seq IS 'numbers of fencing.revocations';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revocations', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revocations_id_seq', '');
+
+CREATE FUNCTION fencing_acquire(job_key text, owner uuid, ttl interval DEFAULT '30 seconds',
+	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
+	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+AS 'MODULE_PATHNAME', 'fencing_acquire'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_acquire(text, uuid, interval) IS
+'takes the lease of a job: acquired (a new, higher token), renewed (the same owner has it already: the same token) or held (somebody else has it, or it is busy; try again after retry_after_ms). Never waits. Count safe_for_ms, in milliseconds, from just before the call was sent. The token counts once the transaction has committed. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds',
+	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
+	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+AS 'MODULE_PATHNAME', 'fencing_renew'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_renew(text, uuid, bigint, interval) IS
+'heartbeat: renewed if the lease is this owner''s with this token and nobody has superseded or released it, also when it has expired; otherwise lost, and nothing is changed. Does not wait for a commit. Call it in a transaction of its own. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_release(job_key text, owner uuid, token bigint,
+	OUT outcome fencing_outcome)
+AS 'MODULE_PATHNAME', 'fencing_release'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_release(text, uuid, bigint) IS
+'ends the lease now: released (also the second time, and also one of a former epoch, for which others would wait) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_revoke(job_key text, reason text,
+	OUT token bigint)
+AS 'MODULE_PATHNAME', 'fencing_revoke'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_revoke(text, text) IS
+'for administrators: moves the fence of a job, so that its holder is stale at once, records who did it and why, and returns the fence. Waits for a commit in flight. Stops an execution, not an owner, who may acquire again. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001 unknown job';
+
+CREATE FUNCTION fencing_advance(job_key text, token bigint,
+	OUT outcome fencing_outcome, OUT fence bigint)
+AS 'MODULE_PATHNAME', 'fencing_advance'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_advance(text, bigint) IS
+'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Not for a key that was forgotten as an internal job''s. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
+
+CREATE FUNCTION fencing_forget(job_key text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_forget'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_forget(text) IS
+'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. The key must never become an external job''s, which would begin anew. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
+
+CREATE VIEW fencing.lease_status AS
+SELECT l.job_key, l.token, l.owner, CASE WHEN l.lease_until OPERATOR(pg_catalog.>) '-infinity'::timestamptz THEN l.lease_until END AS lease_until, s.live,
+	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining,
+	l.token OPERATOR(pg_catalog.<=) c.epoch_start AS former_epoch
+FROM (SELECT pg_catalog.clock_timestamp() AS now, e.epoch_start FROM fencing.read_epoch() e OFFSET 0) c
+CROSS JOIN fencing.leases l
+LEFT JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) l.job_key
+CROSS JOIN LATERAL (SELECT COALESCE(c.now OPERATOR(pg_catalog.<) l.lease_until
+	AND l.token OPERATOR(pg_catalog.=) f.token, false) AS live) s;
+
+COMMENT ON VIEW fencing.lease_status IS 'who holds which job, and for how long; readable by pg_monitor';
+COMMENT ON COLUMN fencing.lease_status.job_key IS 'the job';
+COMMENT ON COLUMN fencing.lease_status.token IS 'the token that was issued with the lease';
+COMMENT ON COLUMN fencing.lease_status.owner IS 'the execution that holds or held it';
+COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; NULL when released';
+COMMENT ON COLUMN fencing.lease_status.live IS 'not ended and not superseded: others are told held';
+COMMENT ON COLUMN fencing.lease_status.remaining IS 'rest of a live lease';
+COMMENT ON COLUMN fencing.lease_status.former_epoch IS 'whether the token is of a former epoch: for its owner it is over, others wait until it ends';
+
+--
+-- The fenced commit: commit.c, statement.c
+--
 CREATE TABLE fencing.receipts (
 	job_key text COLLATE "C" NOT NULL,
 	token bigint NOT NULL,
@@ -98,38 +274,51 @@ COMMENT ON COLUMN fencing.receipts.digest_version IS 'version of the canonical f
 COMMENT ON COLUMN fencing.receipts.result IS 'first row that the statement returned';
 COMMENT ON COLUMN fencing.receipts.committed_at IS 'clock of the server under the lock of the fence';
 
-CREATE TABLE fencing.revocations (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	job_key text COLLATE "C",
-	token bigint NOT NULL,
-	reason text NOT NULL,
-	revoked_by name NOT NULL,
-	client_addr inet,
-	revoked_at timestamptz NOT NULL
-) USING heap;
+SELECT pg_catalog.pg_extension_config_dump('fencing.receipts', '');
 
-COMMENT ON TABLE fencing.revocations IS 'who stopped which execution, or all of them by a new epoch, and why; readable by pg_monitor';
-COMMENT ON COLUMN fencing.revocations.id IS 'number of the entry; gaps are possible';
-COMMENT ON COLUMN fencing.revocations.job_key IS 'the job; NULL for a new epoch, which ends all';
-COMMENT ON COLUMN fencing.revocations.token IS 'the fence after the revocation: every lower token is stale; of a new epoch its start';
-COMMENT ON COLUMN fencing.revocations.reason IS 'as given to fencing_revoke() or fencing_new_epoch()';
-COMMENT ON COLUMN fencing.revocations.revoked_by IS 'session_user';
-COMMENT ON COLUMN fencing.revocations.client_addr IS 'address of the client, NULL for a Unix-domain socket';
-COMMENT ON COLUMN fencing.revocations.revoked_at IS 'clock of the server under the lock of the fence';
+CREATE FUNCTION fencing_commit(job_key text, token bigint, payload jsonb,
+	statement text DEFAULT NULL, step text DEFAULT '',
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
+	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
+	OUT fence bigint, OUT error jsonb)
+AS 'MODULE_PATHNAME', 'fencing_commit'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON SEQUENCE fencing.revocations_id_seq IS 'numbers of fencing.revocations';
+COMMENT ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) IS
+'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
 
--- By name, not OID: it must survive a restore, and an upgrade grants from it.
-CREATE TABLE fencing.grants (
-	role name NOT NULL,
-	access text COLLATE "C" NOT NULL,
-	PRIMARY KEY (role, access)
-) USING heap;
+CREATE FUNCTION fencing_receipt(job_key text, token bigint, step text DEFAULT '',
+	OUT digest bytea, OUT digest_version integer, OUT result jsonb, OUT committed_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_receipt'
+LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
 
-COMMENT ON TABLE fencing.grants IS 'which role has which kind of access; written by fencing_grant() and fencing_ungrant()';
-COMMENT ON COLUMN fencing.grants.role IS 'name of the role';
-COMMENT ON COLUMN fencing.grants.access IS 'kind of access, as in fencing_grant()';
+COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
+'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
 
+CREATE FUNCTION fencing_statement_cache(OUT capacity integer, OUT entries integer,
+	OUT max_bytes bigint, OUT bytes bigint, OUT hits bigint, OUT misses bigint,
+	OUT evictions bigint, OUT unkept bigint)
+AS 'MODULE_PATHNAME', 'fencing_statement_cache'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION fencing_statement_cache() IS
+'how the plans kept for the statements of this backend do: places and places in use, bytes and bytes in use, look-ups that found a plan, that did not, plans that gave way to another, and plans that were not kept because they are large or have a literal whose value depends on time or settings';
+
+CREATE VIEW fencing.receipt_log AS
+SELECT r.job_key, r.token, r.step, r.digest_version, r.committed_at
+FROM fencing.receipts r;
+
+COMMENT ON VIEW fencing.receipt_log IS 'what has been committed, without contents; readable by pg_monitor';
+COMMENT ON COLUMN fencing.receipt_log.job_key IS 'the job';
+COMMENT ON COLUMN fencing.receipt_log.token IS 'the token it was committed with';
+COMMENT ON COLUMN fencing.receipt_log.step IS 'name of the chunk';
+COMMENT ON COLUMN fencing.receipt_log.digest_version IS 'version of the canonical form and hash';
+COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under the lock of the fence';
+
+--
+-- Idempotent operations: once.c and once_*.c
+--
 -- The function is kept by its names: an OID does not survive a restore.
 CREATE TABLE fencing.operations (
 	operation text COLLATE "C" NOT NULL PRIMARY KEY,
@@ -191,6 +380,95 @@ COMMENT ON COLUMN fencing.records.responded IS 'false only inside the transactio
 COMMENT ON COLUMN fencing.records.purged IS 'whether only the tombstone is left';
 COMMENT ON COLUMN fencing.records.committed_at IS 'clock of the server under the lock of the key';
 
+SELECT pg_catalog.pg_extension_config_dump('fencing.operations', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.request_schemas', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.records', '');
+
+CREATE FUNCTION fencing_define_operation(operation text, authorize regprocedure,
+	retention interval DEFAULT '7 days', forget_after interval DEFAULT '90 days')
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_define_operation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_define_operation(text, regprocedure, interval, interval) IS
+'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used (a month is 31 days, a year 12 of them). Errors: 22004, 22023, 54000, 25006';
+
+CREATE FUNCTION fencing_define_request(operation text, hash_version integer, request_schema jsonb)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_define_request'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_define_request(text, integer, jsonb) IS
+'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. A NOTICE names the keywords that have no effect. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
+
+CREATE FUNCTION fencing_retire_request(operation text, hash_version integer)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_retire_request'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
+'lets no call that begins after the commit use a version for a new key; records keep it. Errors: 22004, 22023, 54000, 25006, LF002';
+
+CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
+	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false, wait boolean DEFAULT true,
+	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
+	OUT hash_version integer, OUT error jsonb)
+AS 'MODULE_PATHNAME', 'fencing_once'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean, boolean) IS
+'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
+
+CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_once_respond'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_once_respond(text, text, text, jsonb) IS
+'gives the result of a key that this transaction claimed by fencing_once() without a statement; COMMIT is refused (55000) until then. Errors: 22004, 22023, 54000, 25006, 55000';
+
+CREATE FUNCTION fencing_request_canonical(operation text, hash_version integer, request jsonb)
+RETURNS text
+AS 'MODULE_PATHNAME', 'fencing_request_canonical'
+LANGUAGE C STABLE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_request_canonical(text, integer, jsonb) IS
+'canonical text of what identifies a request, for looking into a conflict. Errors: 22004, 22023, 54000, 0A000, LF002';
+
+CREATE FUNCTION fencing_request_hash(operation text, hash_version integer, request jsonb)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'fencing_request_hash'
+LANGUAGE C STABLE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_request_hash(text, integer, jsonb) IS
+'SHA-256 over fencing_request_canonical(), 32 bytes. Errors as there';
+
+CREATE VIEW fencing.operation_status AS
+SELECT o.operation, s.hash_version, s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8 AS retired,
+	o.retention, o.forget_after,
+	pg_catalog.count(r.key) FILTER (WHERE NOT r.purged) AS records,
+	pg_catalog.count(r.key) FILTER (WHERE r.purged) AS tombstones,
+	pg_catalog.min(r.committed_at) AS oldest
+FROM fencing.operations o
+LEFT JOIN fencing.request_schemas s ON s.operation OPERATOR(pg_catalog.=) o.operation
+LEFT JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) s.operation
+	AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version
+GROUP BY o.operation, s.hash_version, s.retired_by, o.retention, o.forget_after;
+
+COMMENT ON VIEW fencing.operation_status IS 'operations, their versions, and how many records each has; readable by pg_monitor';
+COMMENT ON COLUMN fencing.operation_status.operation IS 'the operation';
+COMMENT ON COLUMN fencing.operation_status.hash_version IS 'version of its request schema';
+COMMENT ON COLUMN fencing.operation_status.retired IS 'whether new keys do not use it any more';
+COMMENT ON COLUMN fencing.operation_status.retention IS 'how long records are kept';
+COMMENT ON COLUMN fencing.operation_status.forget_after IS 'how long tombstones are kept';
+COMMENT ON COLUMN fencing.operation_status.records IS 'records with their results';
+COMMENT ON COLUMN fencing.operation_status.tombstones IS 'records of which only the fact is left';
+COMMENT ON COLUMN fencing.operation_status.oldest IS 'when the oldest was committed';
+
+--
+-- The outbox: outbox.c, outbox_ack.c, outbox_scan.c
+--
 -- The columns that Debezium's outbox event router takes have its names.
 CREATE TABLE fencing.outbox (
 	no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -266,293 +544,11 @@ COMMENT ON COLUMN fencing.outbox_acks.reason IS 'why the event is parked';
 
 COMMENT ON SEQUENCE fencing.outbox_no_seq IS 'numbers of fencing.outbox';
 
--- The latest version of a document: what publishers of one document lock.
-CREATE TABLE fencing.documents (
-	document_id text COLLATE "C" NOT NULL PRIMARY KEY,
-	version bigint NOT NULL
-) USING heap WITH (fillfactor = 80);
-
-COMMENT ON TABLE fencing.documents IS 'the latest version per document; for ever';
-COMMENT ON COLUMN fencing.documents.document_id IS 'the document, 1 to 512 bytes, compared byte by byte';
-COMMENT ON COLUMN fencing.documents.version IS 'its latest version';
-
-CREATE TABLE fencing.revisions (
-	document_id text COLLATE "C" NOT NULL,
-	version bigint NOT NULL,
-	revision uuid NOT NULL UNIQUE,
-	source_version bigint,
-	kind text COLLATE "C" NOT NULL,
-	content jsonb,
-	digest bytea NOT NULL,
-	digest_version integer NOT NULL,
-	note text,
-	actor name NOT NULL,
-	committed_at timestamptz NOT NULL,
-	PRIMARY KEY (document_id, version)
-) USING heap;
-
-COMMENT ON TABLE fencing.revisions IS 'every version of every document; immutable, never purged';
-COMMENT ON COLUMN fencing.revisions.document_id IS 'the document';
-COMMENT ON COLUMN fencing.revisions.version IS '1, 2, 3, ... without gaps';
-COMMENT ON COLUMN fencing.revisions.revision IS 'where events point to: the argument of fencing_publish_revision()';
-COMMENT ON COLUMN fencing.revisions.source_version IS 'of a rollback the version whose content it published again';
-COMMENT ON COLUMN fencing.revisions.kind IS 'publish, rollback, delete or force';
-COMMENT ON COLUMN fencing.revisions.content IS 'the document; NULL: it was deleted';
-COMMENT ON COLUMN fencing.revisions.digest IS 'digest of the content; of a deletion that of no text at all';
-COMMENT ON COLUMN fencing.revisions.digest_version IS 'version of the canonical form and hash that made the digest';
-COMMENT ON COLUMN fencing.revisions.note IS 'as given by the publisher; of a force the reason';
-COMMENT ON COLUMN fencing.revisions.actor IS 'session_user';
-COMMENT ON COLUMN fencing.revisions.committed_at IS 'clock of the server under the lock of the document';
-
-CREATE TABLE fencing.targets (
-	document_id text COLLATE "C" NOT NULL,
-	target_id text COLLATE "C" NOT NULL,
-	desired bigint,
-	applied bigint NOT NULL,
-	applied_digest bytea,
-	applied_digest_version integer,
-	applied_at timestamptz,
-	result jsonb,
-	applications bigint NOT NULL,
-	superseded bigint NOT NULL,
-	attempted bigint NOT NULL,
-	attempt_token bigint NOT NULL,
-	attempted_at timestamptz,
-	repair bigint NOT NULL,
-	diverged boolean NOT NULL,
-	observed bigint,
-	observed_at timestamptz,
-	rejected bigint NOT NULL,
-	rejections bigint[] NOT NULL,
-	rejected_reason text,
-	rejected_at timestamptz,
-	last_error text,
-	last_error_at timestamptz,
-	retired boolean NOT NULL,
-	retired_by name,
-	retired_reason text,
-	retired_at timestamptz,
-	PRIMARY KEY (document_id, target_id)
-) USING heap WITH (fillfactor = 70);
-
-COMMENT ON TABLE fencing.targets IS 'where documents go: what each target should have, what was tried, and what it has';
-COMMENT ON COLUMN fencing.targets.document_id IS 'the document';
-COMMENT ON COLUMN fencing.targets.target_id IS 'the target';
-COMMENT ON COLUMN fencing.targets.desired IS 'version that it should have; NULL: the latest';
-COMMENT ON COLUMN fencing.targets.applied IS 'version that it has; 0 if none. Never goes down';
-COMMENT ON COLUMN fencing.targets.applied_digest IS 'digest of that version';
-COMMENT ON COLUMN fencing.targets.applied_digest_version IS 'version of the canonical form and hash that made the digest';
-COMMENT ON COLUMN fencing.targets.applied_at IS 'when it was applied, or first observed';
-COMMENT ON COLUMN fencing.targets.result IS 'result of the statement that applied it';
-COMMENT ON COLUMN fencing.targets.applications IS 'how often another version became the applied one';
-COMMENT ON COLUMN fencing.targets.superseded IS 'versions that were passed over';
-COMMENT ON COLUMN fencing.targets.attempted IS 'version that fencing_apply_begin() handed out last; 0 if none';
-COMMENT ON COLUMN fencing.targets.attempt_token IS 'token that it was handed out with';
-COMMENT ON COLUMN fencing.targets.attempted_at IS 'when it was handed out';
-COMMENT ON COLUMN fencing.targets.repair IS 'how often the target was found diverged; part of the idempotency key';
-COMMENT ON COLUMN fencing.targets.diverged IS 'whether the target was read back with something else than it should have';
-COMMENT ON COLUMN fencing.targets.observed IS 'version that was read back last; NULL: none';
-COMMENT ON COLUMN fencing.targets.observed_at IS 'when that was';
-COMMENT ON COLUMN fencing.targets.rejected IS 'version whose rejection is shown, the desired one''s if that was rejected; 0 if none';
-COMMENT ON COLUMN fencing.targets.rejections IS 'all versions above the applied one that were rejected since the target was desired, ascending; when there are 1000, lower ones count as rejected too';
-COMMENT ON COLUMN fencing.targets.rejected_reason IS 'why';
-COMMENT ON COLUMN fencing.targets.rejected_at IS 'when that was';
-COMMENT ON COLUMN fencing.targets.last_error IS 'what the last observation found wrong; NULL when nothing, or a version has been applied since';
-COMMENT ON COLUMN fencing.targets.last_error_at IS 'when that was';
-COMMENT ON COLUMN fencing.targets.retired IS 'whether it gets no more versions; the row stays, because what is applied never goes down';
-COMMENT ON COLUMN fencing.targets.retired_by IS 'session_user of the last fencing_target_forget(); NULL: never';
-COMMENT ON COLUMN fencing.targets.retired_reason IS 'as given there';
-COMMENT ON COLUMN fencing.targets.retired_at IS 'when that was';
-
-SELECT pg_catalog.pg_extension_config_dump('fencing.floor', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.fences', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.receipts', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.revocations', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.revocations_id_seq', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.grants', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.operations', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.request_schemas', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.records', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_consumers', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_acks', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.documents', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.revisions', '');
-SELECT pg_catalog.pg_extension_config_dump('fencing.targets', '');
 
--- The one row that the script may insert: its key is this installation's
--- identity, so the rows of a restored dump never collide with it.  The WAL
--- insertion timeline comes from the name of the WAL file: pg_control lags.
-INSERT INTO fencing.floor (sysid, dboid, reloid, tli, epoch, floor)
-SELECT s.system_identifier, d.oid, 'fencing.floor'::pg_catalog.regclass,
-	('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
-	0, 0
-FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
-WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
-
---
--- Canonical form and digests
---
-CREATE FUNCTION fencing_canonical(payload jsonb, digest_version integer DEFAULT 1)
-RETURNS text
-AS 'MODULE_PATHNAME', 'fencing_canonical'
-LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-COMMENT ON FUNCTION fencing_canonical(jsonb, integer) IS
-'canonical text of a document: RFC 8785 (JCS) with numbers kept exact. Equal as jsonb means equal text. Errors: LF002 unknown version, 54000 nested deeper than 512, 22023 not a finite number, 0A000 database not in UTF8';
-
-CREATE FUNCTION fencing_digest(payload jsonb, digest_version integer DEFAULT 1)
-RETURNS bytea
-AS 'MODULE_PATHNAME', 'fencing_digest'
-LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-
-COMMENT ON FUNCTION fencing_digest(jsonb, integer) IS
-'SHA-256 over the canonical text of a document, 32 bytes. Errors as fencing_canonical()';
-
---
--- Leases and fences
---
-CREATE FUNCTION fencing_acquire(job_key text, owner uuid, ttl interval DEFAULT '30 seconds',
-	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
-	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
-AS 'MODULE_PATHNAME', 'fencing_acquire'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_acquire(text, uuid, interval) IS
-'takes the lease of a job: acquired (a new, higher token), renewed (the same owner has it already: the same token) or held (somebody else has it, or it is busy; try again after retry_after_ms). Never waits. Count safe_for_ms, in milliseconds, from just before the call was sent. The token counts once the transaction has committed. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
-
-CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds',
-	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
-	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
-AS 'MODULE_PATHNAME', 'fencing_renew'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_renew(text, uuid, bigint, interval) IS
-'heartbeat: renewed if the lease is this owner''s with this token and nobody has superseded or released it, also when it has expired; otherwise lost, and nothing is changed. Does not wait for a commit. Call it in a transaction of its own. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
-
-CREATE FUNCTION fencing_release(job_key text, owner uuid, token bigint,
-	OUT outcome fencing_outcome)
-AS 'MODULE_PATHNAME', 'fencing_release'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_release(text, uuid, bigint) IS
-'ends the lease now: released (also the second time, and also one of a former epoch, for which others would wait) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
-
-CREATE FUNCTION fencing_revoke(job_key text, reason text,
-	OUT token bigint)
-AS 'MODULE_PATHNAME', 'fencing_revoke'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_revoke(text, text) IS
-'for administrators: moves the fence of a job, so that its holder is stale at once, records who did it and why, and returns the fence. Waits for a commit in flight. Stops an execution, not an owner, who may acquire again. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001 unknown job';
-
-CREATE FUNCTION fencing_advance(job_key text, token bigint,
-	OUT outcome fencing_outcome, OUT fence bigint)
-AS 'MODULE_PATHNAME', 'fencing_advance'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_advance(text, bigint) IS
-'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Not for a key that was forgotten as an internal job''s. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
-
-CREATE FUNCTION fencing_forget(job_key text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_forget'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_forget(text) IS
-'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. The key must never become an external job''s, which would begin anew. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
-
---
--- Fenced commit
---
-CREATE FUNCTION fencing_commit(job_key text, token bigint, payload jsonb,
-	statement text DEFAULT NULL, step text DEFAULT '',
-	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
-	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
-	OUT fence bigint, OUT error jsonb)
-AS 'MODULE_PATHNAME', 'fencing_commit'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) IS
-'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
-
-CREATE FUNCTION fencing_receipt(job_key text, token bigint, step text DEFAULT '',
-	OUT digest bytea, OUT digest_version integer, OUT result jsonb, OUT committed_at timestamptz)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'fencing_receipt'
-LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
-
-COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
-'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
-
---
--- Idempotent operations
---
-CREATE FUNCTION fencing_define_operation(operation text, authorize regprocedure,
-	retention interval DEFAULT '7 days', forget_after interval DEFAULT '90 days')
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_define_operation'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_define_operation(text, regprocedure, interval, interval) IS
-'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used (a month is 31 days, a year 12 of them). Errors: 22004, 22023, 54000, 25006';
-
-CREATE FUNCTION fencing_define_request(operation text, hash_version integer, request_schema jsonb)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_define_request'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_define_request(text, integer, jsonb) IS
-'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. A NOTICE names the keywords that have no effect. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
-
-CREATE FUNCTION fencing_retire_request(operation text, hash_version integer)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_retire_request'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
-'lets no call that begins after the commit use a version for a new key; records keep it. Errors: 22004, 22023, 54000, 25006, LF002';
-
-CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
-	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
-	report_errors boolean DEFAULT false, strict boolean DEFAULT false, wait boolean DEFAULT true,
-	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
-	OUT hash_version integer, OUT error jsonb)
-AS 'MODULE_PATHNAME', 'fencing_once'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean, boolean) IS
-'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
-
-CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_once_respond'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_once_respond(text, text, text, jsonb) IS
-'gives the result of a key that this transaction claimed by fencing_once() without a statement; COMMIT is refused (55000) until then. Errors: 22004, 22023, 54000, 25006, 55000';
-
-CREATE FUNCTION fencing_request_canonical(operation text, hash_version integer, request jsonb)
-RETURNS text
-AS 'MODULE_PATHNAME', 'fencing_request_canonical'
-LANGUAGE C STABLE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_request_canonical(text, integer, jsonb) IS
-'canonical text of what identifies a request, for looking into a conflict. Errors: 22004, 22023, 54000, 0A000, LF002';
-
-CREATE FUNCTION fencing_request_hash(operation text, hash_version integer, request jsonb)
-RETURNS bytea
-AS 'MODULE_PATHNAME', 'fencing_request_hash'
-LANGUAGE C STABLE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_request_hash(text, integer, jsonb) IS
-'SHA-256 over fencing_request_canonical(), 32 bytes. Errors as there';
-
---
--- Outbox
---
 CREATE FUNCTION fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
 RETURNS uuid
 AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
@@ -640,16 +636,74 @@ COMMENT ON FUNCTION fencing_immutable() IS
 
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.outbox
 FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
+
 CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.outbox
 FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
+
+CREATE VIEW fencing.outbox_status AS
+SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_at) AS oldest,
+	(SELECT pg_catalog.count(*) FROM fencing.outbox_acks k
+		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked
+FROM fencing.outbox_consumers c
+LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
+GROUP BY c.consumer;
+
+COMMENT ON VIEW fencing.outbox_status IS 'how far the consumers of the outbox are; readable by pg_monitor';
+COMMENT ON COLUMN fencing.outbox_status.consumer IS 'the consumer';
+COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowledged, parked ones included';
+COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
+COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
+
+--
+-- Publishing: publish.c
+--
+-- The latest version of a document: what publishers of one document lock.
+CREATE TABLE fencing.documents (
+	document_id text COLLATE "C" NOT NULL PRIMARY KEY,
+	version bigint NOT NULL
+) USING heap WITH (fillfactor = 80);
+
+COMMENT ON TABLE fencing.documents IS 'the latest version per document; for ever';
+COMMENT ON COLUMN fencing.documents.document_id IS 'the document, 1 to 512 bytes, compared byte by byte';
+COMMENT ON COLUMN fencing.documents.version IS 'its latest version';
+
+CREATE TABLE fencing.revisions (
+	document_id text COLLATE "C" NOT NULL,
+	version bigint NOT NULL,
+	revision uuid NOT NULL UNIQUE,
+	source_version bigint,
+	kind text COLLATE "C" NOT NULL,
+	content jsonb,
+	digest bytea NOT NULL,
+	digest_version integer NOT NULL,
+	note text,
+	actor name NOT NULL,
+	committed_at timestamptz NOT NULL,
+	PRIMARY KEY (document_id, version)
+) USING heap;
+
+COMMENT ON TABLE fencing.revisions IS 'every version of every document; immutable, never purged';
+COMMENT ON COLUMN fencing.revisions.document_id IS 'the document';
+COMMENT ON COLUMN fencing.revisions.version IS '1, 2, 3, ... without gaps';
+COMMENT ON COLUMN fencing.revisions.revision IS 'where events point to: the argument of fencing_publish_revision()';
+COMMENT ON COLUMN fencing.revisions.source_version IS 'of a rollback the version whose content it published again';
+COMMENT ON COLUMN fencing.revisions.kind IS 'publish, rollback, delete or force';
+COMMENT ON COLUMN fencing.revisions.content IS 'the document; NULL: it was deleted';
+COMMENT ON COLUMN fencing.revisions.digest IS 'digest of the content; of a deletion that of no text at all';
+COMMENT ON COLUMN fencing.revisions.digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.revisions.note IS 'as given by the publisher; of a force the reason';
+COMMENT ON COLUMN fencing.revisions.actor IS 'session_user';
+COMMENT ON COLUMN fencing.revisions.committed_at IS 'clock of the server under the lock of the document';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.documents', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.revisions', '');
+
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.revisions
 FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
+
 CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.revisions
 FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
 
---
--- Publishing
---
 CREATE FUNCTION fencing_publish(document_id text, expected_version bigint, content jsonb, note text DEFAULT NULL,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
 	OUT committed_at timestamptz, OUT latest_version bigint, OUT latest_digest bytea)
@@ -707,9 +761,89 @@ LANGUAGE C STABLE PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION fencing_publish_revision(uuid) IS
 'the version that the "revision" of an event points to, or no row. Errors: 22004';
 
+CREATE VIEW fencing.revision_history AS
+SELECT r.document_id, r.version, r.kind, r.source_version, r.revision, r.digest_version, r.note, r.actor,
+	r.committed_at, r.version OPERATOR(pg_catalog.=) d.version AS latest
+FROM fencing.revisions r
+JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) r.document_id;
+
+COMMENT ON VIEW fencing.revision_history IS 'who published what, and when, without contents; readable by pg_monitor';
+COMMENT ON COLUMN fencing.revision_history.document_id IS 'the document';
+COMMENT ON COLUMN fencing.revision_history.version IS 'its version';
+COMMENT ON COLUMN fencing.revision_history.kind IS 'publish, rollback, delete or force';
+COMMENT ON COLUMN fencing.revision_history.source_version IS 'of a rollback the version whose content it has';
+COMMENT ON COLUMN fencing.revision_history.revision IS 'argument of fencing_publish_revision()';
+COMMENT ON COLUMN fencing.revision_history.digest_version IS 'version of the canonical form and hash';
+COMMENT ON COLUMN fencing.revision_history.note IS 'as given by the publisher; of a force the reason';
+COMMENT ON COLUMN fencing.revision_history.actor IS 'session_user';
+COMMENT ON COLUMN fencing.revision_history.committed_at IS 'clock of the server under the lock of the document';
+COMMENT ON COLUMN fencing.revision_history.latest IS 'whether it is the latest version';
+
 --
--- Applying
+-- Targets, and applying to them: target.c, apply.c, apply_external.c
 --
+CREATE TABLE fencing.targets (
+	document_id text COLLATE "C" NOT NULL,
+	target_id text COLLATE "C" NOT NULL,
+	desired bigint,
+	applied bigint NOT NULL,
+	applied_digest bytea,
+	applied_digest_version integer,
+	applied_at timestamptz,
+	result jsonb,
+	applications bigint NOT NULL,
+	superseded bigint NOT NULL,
+	attempted bigint NOT NULL,
+	attempt_token bigint NOT NULL,
+	attempted_at timestamptz,
+	repair bigint NOT NULL,
+	diverged boolean NOT NULL,
+	observed bigint,
+	observed_at timestamptz,
+	rejected bigint NOT NULL,
+	rejections bigint[] NOT NULL,
+	rejected_reason text,
+	rejected_at timestamptz,
+	last_error text,
+	last_error_at timestamptz,
+	retired boolean NOT NULL,
+	retired_by name,
+	retired_reason text,
+	retired_at timestamptz,
+	PRIMARY KEY (document_id, target_id)
+) USING heap WITH (fillfactor = 70);
+
+COMMENT ON TABLE fencing.targets IS 'where documents go: what each target should have, what was tried, and what it has';
+COMMENT ON COLUMN fencing.targets.document_id IS 'the document';
+COMMENT ON COLUMN fencing.targets.target_id IS 'the target';
+COMMENT ON COLUMN fencing.targets.desired IS 'version that it should have; NULL: the latest';
+COMMENT ON COLUMN fencing.targets.applied IS 'version that it has; 0 if none. Never goes down';
+COMMENT ON COLUMN fencing.targets.applied_digest IS 'digest of that version';
+COMMENT ON COLUMN fencing.targets.applied_digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.targets.applied_at IS 'when it was applied, or first observed';
+COMMENT ON COLUMN fencing.targets.result IS 'result of the statement that applied it';
+COMMENT ON COLUMN fencing.targets.applications IS 'how often another version became the applied one';
+COMMENT ON COLUMN fencing.targets.superseded IS 'versions that were passed over';
+COMMENT ON COLUMN fencing.targets.attempted IS 'version that fencing_apply_begin() handed out last; 0 if none';
+COMMENT ON COLUMN fencing.targets.attempt_token IS 'token that it was handed out with';
+COMMENT ON COLUMN fencing.targets.attempted_at IS 'when it was handed out';
+COMMENT ON COLUMN fencing.targets.repair IS 'how often the target was found diverged; part of the idempotency key';
+COMMENT ON COLUMN fencing.targets.diverged IS 'whether the target was read back with something else than it should have';
+COMMENT ON COLUMN fencing.targets.observed IS 'version that was read back last; NULL: none';
+COMMENT ON COLUMN fencing.targets.observed_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.rejected IS 'version whose rejection is shown, the desired one''s if that was rejected; 0 if none';
+COMMENT ON COLUMN fencing.targets.rejections IS 'all versions above the applied one that were rejected since the target was desired, ascending; when there are 1000, lower ones count as rejected too';
+COMMENT ON COLUMN fencing.targets.rejected_reason IS 'why';
+COMMENT ON COLUMN fencing.targets.rejected_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.last_error IS 'what the last observation found wrong; NULL when nothing, or a version has been applied since';
+COMMENT ON COLUMN fencing.targets.last_error_at IS 'when that was';
+COMMENT ON COLUMN fencing.targets.retired IS 'whether it gets no more versions; the row stays, because what is applied never goes down';
+COMMENT ON COLUMN fencing.targets.retired_by IS 'session_user of the last fencing_target_forget(); NULL: never';
+COMMENT ON COLUMN fencing.targets.retired_reason IS 'as given there';
+COMMENT ON COLUMN fencing.targets.retired_at IS 'when that was';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.targets', '');
+
 CREATE FUNCTION fencing_target_desire(document_id text, target_id text, version bigint DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME', 'fencing_target_desire'
@@ -762,216 +896,6 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fencing_apply_reject(text, text, bigint, text) IS
 'gives a version up for a target, that one only, so that fencing_apply_begin() hands it out no more: recorded, or stale (it or a higher one is applied). Errors: 22004, 22023, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001';
 
---
--- Protected tables
---
-CREATE FUNCTION fencing_protect(relation regclass, job_key_column name DEFAULT NULL, job_key text DEFAULT NULL)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_protect'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
-'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected table, 42710 a trigger of that name, 42809, 0A000 inheritance, a virtual column, a foreign partition, a table of the extension itself or a temporary one of another session, 54000';
-
-CREATE FUNCTION fencing_unprotect(relation regclass)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_unprotect'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_unprotect(regclass) IS
-'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809, 0A000 a table of the extension itself or a temporary one of another session';
-
-CREATE FUNCTION fencing_guard_row()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'fencing_guard_row'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_guard_row() IS
-'trigger of fencing_protect(), fired after each row. Errors: LF003, 42703 and 22023 if the key column is not there or not text any more, 39P01 if not used as fencing_protect() does';
-
-CREATE FUNCTION fencing_guard_truncate()
-RETURNS trigger
-AS 'MODULE_PATHNAME', 'fencing_guard_truncate'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_guard_truncate() IS
-'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003, 42703, 22023, 39P01';
-
---
--- Durability and retention
---
-CREATE FUNCTION fencing_new_epoch(reason text, above bigint DEFAULT NULL,
-	OUT epoch_start bigint)
-AS 'MODULE_PATHNAME', 'fencing_new_epoch'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_new_epoch(text, bigint) IS
-'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases for their owners (others wait until the end that was promised); every next token is above all that were issued, and above the given one. Waits for commits in flight, beside which others go on, and names them in a NOTICE. Moves the sequences above what the tables hold. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 40P01, 54000, 55P03';
-
-CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
-	OUT purged bigint, OUT more boolean)
-AS 'MODULE_PATHNAME', 'fencing_purge'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
-'for administrators: removes at most max_rows of what is older than an interval, the oldest first. receipts: none of a job''s current token, and none of a job that is just committing. records: those that are older than the retention of their operation become tombstones, those older than its forget_after go. events: none that a subscribed consumer has not acknowledged. What was purged is answered pruned afterwards. more says whether to call again. Errors: 22004, 22023, 25006, 40001';
-
-CREATE FUNCTION fencing.before(kept interval)
-RETURNS timestamptz
-AS 'MODULE_PATHNAME', 'fencing_before'
-LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
-
-COMMENT ON FUNCTION fencing.before(interval) IS
-'for fencing_purge(): the time before which things have been kept for so long. A month is 31 days';
-
---
--- Access
---
-CREATE FUNCTION fencing_grant(role regrole, access text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_grant'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_grant(regrole, text) IS
-'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin; or, with cdc, read the table fencing.outbox, as a connector for change data capture does. Errors: 22004, 22023';
-
-CREATE FUNCTION fencing_ungrant(role regrole, access text)
-RETURNS void
-AS 'MODULE_PATHNAME', 'fencing_ungrant'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing_ungrant(regrole, text) IS
-'takes back what fencing_grant() gave; functions that another kind of access gives the role too stay. Errors: 22004, 22023';
-
---
--- Views for people and monitoring
---
-CREATE FUNCTION fencing.epoch_start()
-RETURNS bigint
-AS 'MODULE_PATHNAME', 'fencing_epoch_start'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing.epoch_start() IS
-'the token at and below which every token of a job with leases is of a former epoch. Errors: 55000 the database is behind its own timeline';
-
-CREATE FUNCTION fencing_statement_cache(OUT capacity integer, OUT entries integer,
-	OUT max_bytes bigint, OUT bytes bigint, OUT hits bigint, OUT misses bigint,
-	OUT evictions bigint, OUT unkept bigint)
-AS 'MODULE_PATHNAME', 'fencing_statement_cache'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-
-COMMENT ON FUNCTION fencing_statement_cache() IS
-'how the plans kept for the statements of this backend do: places and places in use, bytes and bytes in use, look-ups that found a plan, that did not, plans that gave way to another, and plans that were not kept because they are large or have a literal whose value depends on time or settings';
-
-CREATE FUNCTION fencing.read_epoch(OUT timeline bigint, OUT epoch bigint, OUT epoch_start bigint,
-	OUT since timestamptz, OUT epochs_left bigint, OUT new_epoch_needed boolean, OUT floor bigint,
-	OUT other_identities integer, OUT highest_other_epoch bigint)
-AS 'MODULE_PATHNAME', 'fencing_read_epoch'
-LANGUAGE C VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION fencing.read_epoch() IS
-'where this database is, for fencing.epoch_status; answers also when fencing.epoch_start() raises 55000';
-
-CREATE VIEW fencing.epoch_status AS
-SELECT e.timeline, e.epoch, e.epoch_start, e.since, e.epochs_left, e.new_epoch_needed, e.floor,
-	e.other_identities, e.highest_other_epoch
-FROM fencing.read_epoch() e;
-
-COMMENT ON VIEW fencing.epoch_status IS 'the epoch of this database, and whether an administrator has to begin another; readable by pg_monitor';
-COMMENT ON COLUMN fencing.epoch_status.timeline IS 'WAL timeline that the server is on';
-COMMENT ON COLUMN fencing.epoch_status.epoch IS 'the epoch; if a new one is needed, the last that is known';
-COMMENT ON COLUMN fencing.epoch_status.epoch_start IS 'tokens up to this one are of a former epoch';
-COMMENT ON COLUMN fencing.epoch_status.since IS 'when the first token of the epoch was issued, or fencing_new_epoch() was called; NULL: none has been issued';
-COMMENT ON COLUMN fencing.epoch_status.epochs_left IS 'how many more there can be';
-COMMENT ON COLUMN fencing.epoch_status.new_epoch_needed IS 'whether every call fails with 55000 until fencing_new_epoch() is called: the server is on a timeline before the one that it has been on';
-COMMENT ON COLUMN fencing.epoch_status.floor IS 'highest token of a forgotten job';
-COMMENT ON COLUMN fencing.epoch_status.other_identities IS 'how many other databases this one is a copy of, or has been copied to and back';
-COMMENT ON COLUMN fencing.epoch_status.highest_other_epoch IS 'highest epoch of those; NULL: there are none';
-
-CREATE VIEW fencing.lease_status AS
-SELECT l.job_key, l.token, l.owner, CASE WHEN l.lease_until OPERATOR(pg_catalog.>) '-infinity'::timestamptz THEN l.lease_until END AS lease_until, s.live,
-	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining,
-	l.token OPERATOR(pg_catalog.<=) c.epoch_start AS former_epoch
-FROM (SELECT pg_catalog.clock_timestamp() AS now, e.epoch_start FROM fencing.read_epoch() e OFFSET 0) c
-CROSS JOIN fencing.leases l
-LEFT JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) l.job_key
-CROSS JOIN LATERAL (SELECT COALESCE(c.now OPERATOR(pg_catalog.<) l.lease_until
-	AND l.token OPERATOR(pg_catalog.=) f.token, false) AS live) s;
-
-COMMENT ON VIEW fencing.lease_status IS 'who holds which job, and for how long; readable by pg_monitor';
-COMMENT ON COLUMN fencing.lease_status.job_key IS 'the job';
-COMMENT ON COLUMN fencing.lease_status.token IS 'the token that was issued with the lease';
-COMMENT ON COLUMN fencing.lease_status.owner IS 'the execution that holds or held it';
-COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; NULL when released';
-COMMENT ON COLUMN fencing.lease_status.live IS 'not ended and not superseded: others are told held';
-COMMENT ON COLUMN fencing.lease_status.remaining IS 'rest of a live lease';
-COMMENT ON COLUMN fencing.lease_status.former_epoch IS 'whether the token is of a former epoch: for its owner it is over, others wait until it ends';
-
-CREATE VIEW fencing.receipt_log AS
-SELECT r.job_key, r.token, r.step, r.digest_version, r.committed_at
-FROM fencing.receipts r;
-
-COMMENT ON VIEW fencing.receipt_log IS 'what has been committed, without contents; readable by pg_monitor';
-COMMENT ON COLUMN fencing.receipt_log.job_key IS 'the job';
-COMMENT ON COLUMN fencing.receipt_log.token IS 'the token it was committed with';
-COMMENT ON COLUMN fencing.receipt_log.step IS 'name of the chunk';
-COMMENT ON COLUMN fencing.receipt_log.digest_version IS 'version of the canonical form and hash';
-COMMENT ON COLUMN fencing.receipt_log.committed_at IS 'clock of the server under the lock of the fence';
-
-CREATE VIEW fencing.operation_status AS
-SELECT o.operation, s.hash_version, s.retired_by OPERATOR(pg_catalog.<>) '0'::xid8 AS retired,
-	o.retention, o.forget_after,
-	pg_catalog.count(r.key) FILTER (WHERE NOT r.purged) AS records,
-	pg_catalog.count(r.key) FILTER (WHERE r.purged) AS tombstones,
-	pg_catalog.min(r.committed_at) AS oldest
-FROM fencing.operations o
-LEFT JOIN fencing.request_schemas s ON s.operation OPERATOR(pg_catalog.=) o.operation
-LEFT JOIN fencing.records r ON r.operation OPERATOR(pg_catalog.=) s.operation
-	AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version
-GROUP BY o.operation, s.hash_version, s.retired_by, o.retention, o.forget_after;
-
-COMMENT ON VIEW fencing.operation_status IS 'operations, their versions, and how many records each has; readable by pg_monitor';
-COMMENT ON COLUMN fencing.operation_status.operation IS 'the operation';
-COMMENT ON COLUMN fencing.operation_status.hash_version IS 'version of its request schema';
-COMMENT ON COLUMN fencing.operation_status.retired IS 'whether new keys do not use it any more';
-COMMENT ON COLUMN fencing.operation_status.retention IS 'how long records are kept';
-COMMENT ON COLUMN fencing.operation_status.forget_after IS 'how long tombstones are kept';
-COMMENT ON COLUMN fencing.operation_status.records IS 'records with their results';
-COMMENT ON COLUMN fencing.operation_status.tombstones IS 'records of which only the fact is left';
-COMMENT ON COLUMN fencing.operation_status.oldest IS 'when the oldest was committed';
-
-CREATE VIEW fencing.outbox_status AS
-SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_at) AS oldest,
-	(SELECT pg_catalog.count(*) FROM fencing.outbox_acks k
-		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked
-FROM fencing.outbox_consumers c
-LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
-GROUP BY c.consumer;
-
-COMMENT ON VIEW fencing.outbox_status IS 'how far the consumers of the outbox are; readable by pg_monitor';
-COMMENT ON COLUMN fencing.outbox_status.consumer IS 'the consumer';
-COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowledged, parked ones included';
-COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
-COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
-
-CREATE VIEW fencing.revision_history AS
-SELECT r.document_id, r.version, r.kind, r.source_version, r.revision, r.digest_version, r.note, r.actor,
-	r.committed_at, r.version OPERATOR(pg_catalog.=) d.version AS latest
-FROM fencing.revisions r
-JOIN fencing.documents d ON d.document_id OPERATOR(pg_catalog.=) r.document_id;
-
-COMMENT ON VIEW fencing.revision_history IS 'who published what, and when, without contents; readable by pg_monitor';
-COMMENT ON COLUMN fencing.revision_history.document_id IS 'the document';
-COMMENT ON COLUMN fencing.revision_history.version IS 'its version';
-COMMENT ON COLUMN fencing.revision_history.kind IS 'publish, rollback, delete or force';
-COMMENT ON COLUMN fencing.revision_history.source_version IS 'of a rollback the version whose content it has';
-COMMENT ON COLUMN fencing.revision_history.revision IS 'argument of fencing_publish_revision()';
-COMMENT ON COLUMN fencing.revision_history.digest_version IS 'version of the canonical form and hash';
-COMMENT ON COLUMN fencing.revision_history.note IS 'as given by the publisher; of a force the reason';
-COMMENT ON COLUMN fencing.revision_history.actor IS 'session_user';
-COMMENT ON COLUMN fencing.revision_history.committed_at IS 'clock of the server under the lock of the document';
-COMMENT ON COLUMN fencing.revision_history.latest IS 'whether it is the latest version';
-
 CREATE VIEW fencing.rollout_status AS
 SELECT t.document_id, t.target_id, CASE WHEN NOT t.retired THEN s.desired END AS desired_version,
 	t.attempted AS attempted_version, t.applied AS applied_version,
@@ -1011,6 +935,92 @@ COMMENT ON COLUMN fencing.rollout_status.last_error_at IS 'when that was';
 COMMENT ON COLUMN fencing.rollout_status.retired_at IS 'since when it gets no more versions; NULL: it does';
 COMMENT ON COLUMN fencing.rollout_status.retired_by IS 'session_user of fencing_target_forget()';
 COMMENT ON COLUMN fencing.rollout_status.retired_reason IS 'as given there';
+
+--
+-- Protected tables: protect.c, pass.c
+--
+CREATE FUNCTION fencing_protect(relation regclass, job_key_column name DEFAULT NULL, job_key text DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_protect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
+'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected table, 42710 a trigger of that name, 42809, 0A000 inheritance, a virtual column, a foreign partition, a table of the extension itself or a temporary one of another session, 54000';
+
+CREATE FUNCTION fencing_unprotect(relation regclass)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_unprotect'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_unprotect(regclass) IS
+'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809, 0A000 a table of the extension itself or a temporary one of another session';
+
+CREATE FUNCTION fencing_guard_row()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_guard_row'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_guard_row() IS
+'trigger of fencing_protect(), fired after each row. Errors: LF003, 42703 and 22023 if the key column is not there or not text any more, 39P01 if not used as fencing_protect() does';
+
+CREATE FUNCTION fencing_guard_truncate()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'fencing_guard_truncate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_guard_truncate() IS
+'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003, 42703, 22023, 39P01';
+
+--
+-- Retention: purge.c
+--
+CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
+	OUT purged bigint, OUT more boolean)
+AS 'MODULE_PATHNAME', 'fencing_purge'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
+'for administrators: removes at most max_rows of what is older than an interval, the oldest first. receipts: none of a job''s current token, and none of a job that is just committing. records: those that are older than the retention of their operation become tombstones, those older than its forget_after go. events: none that a subscribed consumer has not acknowledged. What was purged is answered pruned afterwards. more says whether to call again. Errors: 22004, 22023, 25006, 40001';
+
+CREATE FUNCTION fencing.before(kept interval)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'fencing_before'
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION fencing.before(interval) IS
+'for fencing_purge(): the time before which things have been kept for so long. A month is 31 days';
+
+--
+-- Access: access.c
+--
+-- By name, not OID: it must survive a restore, and an upgrade grants from it.
+CREATE TABLE fencing.grants (
+	role name NOT NULL,
+	access text COLLATE "C" NOT NULL,
+	PRIMARY KEY (role, access)
+) USING heap;
+
+COMMENT ON TABLE fencing.grants IS 'which role has which kind of access; written by fencing_grant() and fencing_ungrant()';
+COMMENT ON COLUMN fencing.grants.role IS 'name of the role';
+COMMENT ON COLUMN fencing.grants.access IS 'kind of access, as in fencing_grant()';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.grants', '');
+
+CREATE FUNCTION fencing_grant(role regrole, access text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_grant'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_grant(regrole, text) IS
+'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin; or, with cdc, read the table fencing.outbox, as a connector for change data capture does. Errors: 22004, 22023';
+
+CREATE FUNCTION fencing_ungrant(role regrole, access text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'fencing_ungrant'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_ungrant(regrole, text) IS
+'takes back what fencing_grant() gave; functions that another kind of access gives the role too stay. Errors: 22004, 22023';
 
 --
 -- Privileges.  Tokens and receipts decide what happens to business data, so
