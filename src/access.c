@@ -3,10 +3,11 @@
  * access.c
  *	  Who may call which functions, and who may read the outbox.
  *
- * fencing.grants keeps what was granted, by name of the role, so that an upgrade
- * can grant its new functions too.  The access lists of the functions have the
- * last word: a role that was renamed keeps its privileges and leaves its row
- * behind, and a new role of a former name has the rows and no privileges.
+ * fencing.grants keeps what was granted, by name of the role, so that an
+ * upgrade can grant its new functions too.  The access lists of the functions
+ * have the last word: a role that was renamed keeps its privileges and leaves
+ * its row behind, and a new role of a former name has the rows and no
+ * privileges.
  *
  * Locks: ShareRowExclusiveLock on fencing.grants, so that two changes of one
  * role do not meet in pg_proc.
@@ -184,8 +185,8 @@ fencing_ungrant(PG_FUNCTION_ARGS)
 }
 
 /*
- * Reads the arguments, and with fencing.grants locked, so that changes come one
- * after the other, the row of the grant.  Raises 22004, 22023, 25006.
+ * Reads the arguments, and with fencing.grants locked, so that changes come
+ * one after the other, the row of the grant.  Raises 22004, 22023, 25006.
  */
 static void
 begin_change(AccessChange *change, FunctionCallInfo fcinfo, const char *function)
@@ -337,7 +338,10 @@ functions_of(Oid namespace, Oid extension, int access, int besides)
 		{
 			Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(&candidates->members[j]->tuple);
 
-			/* a stranger may have a function of this name, with other arguments */
+			/*
+			 * a stranger may have a function of this name, with other
+			 * arguments
+			 */
 			if (proc->pronamespace == namespace &&
 				getExtensionOfObject(ProcedureRelationId, proc->oid) == extension)
 				oids = lappend_oid(oids, proc->oid);
@@ -347,7 +351,10 @@ functions_of(Oid namespace, Oid extension, int access, int besides)
 	return oids;
 }
 
-/* Whether one of the functions was granted to the role, to itself and not to a group. */
+/*
+ * Whether one of the functions was granted to the role, to itself and not to
+ * a group.
+ */
 static bool
 may_any(Oid roleid, List *oids)
 {
@@ -421,8 +428,8 @@ function_object(Oid function)
 }
 
 /*
- * GRANT or REVOKE what the access gives: these functions, and of "cdc" the table
- * of events; as their owner.
+ * GRANT or REVOKE what the access gives: these functions, and of "cdc" the
+ * table of events; as their owner.
  */
 static void
 execute_grants(const AccessChange *change, bool is_grant, List *oids)
@@ -454,7 +461,10 @@ execute_grants(const AccessChange *change, bool is_grant, List *oids)
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 
-/* GRANT or REVOKE a privilege, NULL for all, on these objects TO or FROM role. */
+/*
+ * GRANT or REVOKE a privilege, NULL for all, on these objects TO or FROM
+ * role.
+ */
 static void
 execute_grant(bool is_grant, const char *role, ObjectType type, List *objects,
 			  const char *privilege)

@@ -1,17 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * apply.c
- *	  Applying to a target in this database: (document and target, version) and
- *	  digest through the gate.
+ *	  Applying to a target in this database: (document and target,
+ *	  version) and digest through the gate.
  *
- * The fence is the version that the target has, in fencing.targets; any higher
- * one may be applied, those between are superseded.  Only the last receipt is
- * kept, in the same row: so a version that was applied once and passed since is
- * stale as well.
+ * The fence is the version that the target has, in fencing.targets; any
+ * higher one may be applied, those between are superseded.  Only the last
+ * receipt is kept, in the same row: so a version that was applied once and
+ * passed since is stale as well.
  *
- * If the version is published here, its revision must have the digest; else its
- * content must be given.  Revisions are immutable, so it does not matter when
- * they are read.
+ * If the version is published here, its revision must have the digest; else
+ * its content must be given.  Revisions are immutable, so it does not matter
+ * when they are read.
  *
  * Locks: the row in fencing.targets.
  *
@@ -139,7 +139,10 @@ close_apply(Gate *gate, LOCKMODE lockmode)
 	table_close(gate->scope_rel, lockmode);
 }
 
-/* The columns applied_version and applied_digest, the first instead of committed_at. */
+/*
+ * The columns applied_version and applied_digest, the first instead of
+ * committed_at.
+ */
 static void
 put_applied(const Gate *gate, Datum *values, bool *nulls)
 {
@@ -176,8 +179,9 @@ check_content(ApplyGate *apply)
 }
 
 /*
- * The receipt of the applied version.  A higher version that is published here
- * with another digest, or one that cannot be judged, is compared with its revision.
+ * The receipt of the applied version.  A higher version that is published
+ * here with another digest, or one that cannot be judged, is compared with
+ * its revision.
  */
 static void
 find_applied(Gate *gate, Snapshot snapshot)
@@ -248,8 +252,8 @@ given_digest(Gate *gate)
 }
 
 /*
- * Finds the content if it was not given.  The pass for protected tables is that
- * of the target's job.
+ * Finds the content if it was not given.  The pass for protected tables is
+ * that of the target's job.
  */
 static void
 apply_accepted(Gate *gate)
@@ -288,7 +292,9 @@ keep_applied(Gate *gate)
 	ApplyGate  *apply = (ApplyGate *) gate;
 	Target target;
 
-	/* the gate may have looked at what the transaction's snapshot has since */
+	/*
+	 * the gate may have looked at what the transaction's snapshot has since
+	 */
 	target_read(gate->scope_rel, &apply->target, gate->fence.tuple);
 	store_require_visible(gate->scope_rel, apply->target.tuple);
 

@@ -3,11 +3,12 @@
  * apply_external.c
  *	  Applying to a target outside this database.
  *
- * A target that cannot write conditionally is written by whoever has its lease:
- * begin hands out a version, observe says whether to write it, and after the
- * write what was read back from the target.  Nothing counts as applied without
- * that.  A writer that was paused can still overwrite such a target; then the
- * next observation finds it below its watermark, and it is repaired.
+ * A target that cannot write conditionally is written by whoever has its
+ * lease: begin hands out a version, observe says whether to write it, and
+ * after the write what was read back from the target.  Nothing counts as
+ * applied without that.  A writer that was paused can still overwrite such a
+ * target; then the next observation finds it below its watermark, and it is
+ * repaired.
  *
  * Locks: begin: fence and lease of the job, then the row in fencing.targets,
  * without waiting; observe: the fence, then the row, waiting.
@@ -25,7 +26,9 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-/* What was read back, against what the target is asked to have and has had. */
+/*
+ * What was read back, against what the target is asked to have and has had.
+ */
 typedef enum ReadBack
 {
 	READ_AHEAD,					/* above what it is asked to have */
@@ -130,8 +133,8 @@ choose_version(TargetCall *call, Snapshot snapshot)
 }
 
 /*
- * Takes the lease and writes down what is handed out.  Runs in a subtransaction:
- * a lease without anything to write is given back.
+ * Takes the lease and writes down what is handed out.  Runs in a
+ * subtransaction: a lease without anything to write is given back.
  */
 static bool
 hand_out(void *arg)
@@ -370,7 +373,10 @@ ask_for_repair(TargetCall *call, int64 expected)
 	target_set_error(target, observed_text(call, "diverged", expected));
 }
 
-/* Whether the version has this digest; if it is not the applied one, by its revision. */
+/*
+ * Whether the version has this digest; if it is not the applied one, by its
+ * revision.
+ */
 static bool
 has_digest(TargetCall *call, int64 version, const bytea *digest)
 {

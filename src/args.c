@@ -49,8 +49,8 @@ static const char *const outcome_names[] = {
 };
 
 /*
- * Raises 22004 if the argument is NULL.  Many drivers make that of a structure
- * of the client's language that they cannot send as JSON.
+ * Raises 22004 if the argument is NULL.  Many drivers make that of a
+ * structure of the client's language that they cannot send as JSON.
  */
 void
 args_refuse_null(FunctionCallInfo fcinfo, int argno, const char *name)
@@ -164,8 +164,9 @@ args_ttl(FunctionCallInfo fcinfo, int argno, const char *name)
 }
 
 /*
- * A time to keep something, in microseconds: finite, greater than zero, and without
- * negative months, of which 31 days would take away too much.  Raises 22004, 22023.
+ * A time to keep something, in microseconds: finite, greater than zero, and
+ * without negative months, of which 31 days would take away too much.  Raises
+ * 22004, 22023.
  */
 int64
 args_retention(FunctionCallInfo fcinfo, int argno, const char *name)
@@ -197,9 +198,10 @@ interval_to_cstring(const Interval *interval)
 }
 
 /*
- * The one conversion of all functions: a day is 24 hours, a month 31 days, a year
- * 12 of them, so that nothing that is kept goes before a calendar would say so.
- * One that 64 bits cannot hold is as good as for ever, or before ever.
+ * The one conversion of all functions: a day is 24 hours, a month 31 days, a
+ * year 12 of them, so that nothing that is kept goes before a calendar would
+ * say so.  One that 64 bits cannot hold is as good as for ever, or before
+ * ever.
  */
 int64
 args_interval_usecs(const Interval *interval)
@@ -260,7 +262,9 @@ args_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), row, rownulls));
 }
 
-/* The value of type fencing_outcome, whose OID the caller's result type has. */
+/*
+ * The value of type fencing_outcome, whose OID the caller's result type has.
+ */
 Datum
 args_outcome_datum(Oid enumtype, FencingOutcome outcome)
 {

@@ -3,14 +3,15 @@
  * canonical.c
  *	  Canonical text of a jsonb document, version 1.
  *
- * That is RFC 8785 (JSON Canonicalization Scheme), except that numbers are kept
- * exact.  RFC 8785 writes a number as ECMAScript would after reading it into an
- * IEEE 754 double, and so merges different numbers above 2^53.  Here the same
- * layout (ECMA-262, Number::toString) is applied to the exact decimal.  Wherever
- * that decimal is the shortest one for its double, the results are equal.
+ * That is RFC 8785 (JSON Canonicalization Scheme), except that numbers are
+ * kept exact.  RFC 8785 writes a number as ECMAScript would after reading it
+ * into an IEEE 754 double, and so merges different numbers above 2^53.  Here
+ * the same layout (ECMA-262, Number::toString) is applied to the exact
+ * decimal.  Wherever that decimal is the shortest one for its double, the
+ * results are equal.
  *
- * The walk keeps its own stack instead of recursing, so that the nesting limit,
- * which is part of the version, does not depend on max_stack_depth.
+ * The walk keeps its own stack instead of recursing, so that the nesting
+ * limit, which is part of the version, does not depend on max_stack_depth.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -89,9 +90,10 @@ canonical_require_version(int digest_version)
 }
 
 /*
- * Appends the canonical text of a document to out, in UTF-8.  Raises LF002 for
- * a version we do not know, 54000 if the document is nested too deep, 0A000 in
- * a database that is not in UTF8, and 22023 for a number that is none.
+ * Appends the canonical text of a document to out, in UTF-8.  Raises LF002
+ * for a version we do not know, 54000 if the document is nested too deep,
+ * 0A000 in a database that is not in UTF8, and 22023 for a number that is
+ * none.
  */
 void
 canonical_append(Jsonb *document, int digest_version, StringInfo out)
@@ -217,8 +219,8 @@ read_members(Level *level, JsonbContainer *container)
  * Orders keys by UTF-16 code units, as RFC 8785 (3.2.3) wants, without
  * converting them.  That is the order of their UTF-8 bytes but for one thing:
  * characters beyond the BMP are surrogates (U+D800 to U+DFFF) in UTF-16, and
- * so sort before U+E000 to U+FFFF.  In UTF-8 those begin with a byte from 0xF0
- * up, these with 0xEE or 0xEF.
+ * so sort before U+E000 to U+FFFF.  In UTF-8 those begin with a byte from
+ * 0xF0 up, these with 0xEE or 0xEF.
  */
 static int
 compare_members(const void *a, const void *b)
@@ -319,9 +321,9 @@ write_string(const char *string, int length, StringInfo out)
 }
 
 /*
- * Writes 0.d1 d2 ... dk * 10^point, without leading or trailing zero digits, as
- * ECMA-262 lays it out.  The digits come from numeric_send(): its format is
- * that of the wire protocol, and it does not expand an exponent as
+ * Writes 0.d1 d2 ... dk * 10^point, without leading or trailing zero digits,
+ * as ECMA-262 lays it out.  The digits come from numeric_send(): its format
+ * is that of the wire protocol, and it does not expand an exponent as
  * numeric_out() does.
  */
 static void
@@ -341,7 +343,10 @@ write_number(Numeric number, StringInfo out)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("document contains a number that is not finite")));
 
-	/* four decimal digits per group; the first group begins at 10^(4 weight + 3) */
+	/*
+	 * four decimal digits per group; the first group begins at 10^(4 weight +
+	 * 3)
+	 */
 	digits = (char *) palloc(4 * ngroups + 1);
 	point = 4 * (weight + 1);
 	for (int i = 0; i < ngroups; i++)

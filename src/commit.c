@@ -190,7 +190,9 @@ find_commit_receipt(Gate *gate, Snapshot snapshot)
 		read_receipt(commit->receipts, row, &gate->receipt);
 }
 
-/* Copies a receipt; a snapshot that sees it must be held, for its TOAST rows. */
+/*
+ * Copies a receipt; a snapshot that sees it must be held, for its TOAST rows.
+ */
 static void
 read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 {

@@ -4,14 +4,14 @@
  *	  Before something is said to have taken effect: is it on the standby?
  *
  * A commit waits for a synchronous standby before others see it.  But a wait
- * that was cancelled, or cut short by a crash, leaves a commit that is seen and
- * may be nowhere else.  Whoever tells a client by reading, and not by writing,
- * that something has taken effect waits here first: else a failover could take
- * back what was told.
+ * that was cancelled, or cut short by a crash, leaves a commit that is seen
+ * and may be nowhere else.  Whoever tells a client by reading, and not by
+ * writing, that something has taken effect waits here first: else a failover
+ * could take back what was told.
  *
- * It does not stand in the queue of those who commit: there every position in the
- * WAL may occur only once (syncrep.c asserts it), and readers of one moment share
- * theirs.  It looks again and again instead.
+ * It does not stand in the queue of those who commit: there every position in
+ * the WAL may occur only once (syncrep.c asserts it), and readers of one
+ * moment share theirs.  It looks again and again instead.
  *
  * Locks: none but SyncRepLock, for a moment.
  *
@@ -44,8 +44,9 @@ static int	wait_mode(void);
 
 /*
  * Waits until all that can be read now is as durable as the settings ask of a
- * commit; at once if it is, or if no synchronous standby is asked for.  What can
- * be read has been flushed: what writes a receipt or a fence sees to that.
+ * commit; at once if it is, or if no synchronous standby is asked for.  What
+ * can be read has been flushed: what writes a receipt or a fence sees to
+ * that.
  */
 void
 durable_wait_for_standbys(void)
@@ -89,9 +90,9 @@ is_on_standbys(XLogRecPtr lsn)
 }
 
 /*
- * By the setting.  What the checkpointer makes of it is in shared memory, but a
- * minor release changed how; an extension runs with others than it was built
- * for.
+ * By the setting.  What the checkpointer makes of it is in shared memory, but
+ * a minor release changed how; an extension runs with others than it was
+ * built for.
  */
 static bool
 are_standbys_defined(void)
@@ -99,7 +100,9 @@ are_standbys_defined(void)
 	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
-/* What synchronous_commit waits for: as syncrep.c, which keeps it to itself. */
+/*
+ * What synchronous_commit waits for: as syncrep.c, which keeps it to itself.
+ */
 static int
 wait_mode(void)
 {

@@ -4,22 +4,23 @@
  *	  What this database may have issued before, though it cannot know.
  *
  * A token must never go down, also after a failover to a standby that had not
- * received the last tokens.  So tokens have an epoch in their upper bits, which
- * rises with every event that may have lost some: a new WAL timeline (promotion,
- * point-in-time recovery) by one, a new identity of the database (restore,
- * pg_upgrade, CREATE DATABASE ... TEMPLATE) by 1024.  Tokens at and below
- * epoch_start are of the past.  External jobs are exempt: their tokens are
- * issued, and kept, elsewhere.
+ * received the last tokens.  So tokens have an epoch in their upper bits,
+ * which rises with every event that may have lost some: a new WAL timeline
+ * (promotion, point-in-time recovery) by one, a new identity of the database
+ * (restore, pg_upgrade, CREATE DATABASE ... TEMPLATE) by 1024.  Tokens at and
+ * below epoch_start are of the past.  External jobs are exempt: their tokens
+ * are issued, and kept, elsewhere.
  *
- * fencing.floor has a row per identity; everybody computes the same epoch from
- * all rows, and an issuer writes the result down when it can do so without
- * waiting.  The table has a handful of rows and is read on each call: a cache
- * could not be told of rows that a restore copies in.
+ * fencing.floor has a row per identity; everybody computes the same epoch
+ * from all rows, and an issuer writes the result down when it can do so
+ * without waiting.  The table has a handful of rows and is read on each call:
+ * a cache could not be told of rows that a restore copies in.
  *
- * Locks: RowShareLock on fencing.floor from judging by the epoch to the end of a
- * transaction that wrote.  A new epoch takes ExclusiveLock, so that nobody is
- * left who judges by an old one; those who only read (pg_dump, views) are not in
- * its way, nor it in theirs.  The row is locked last of all.
+ * Locks: RowShareLock on fencing.floor from judging by the epoch to the end
+ * of a transaction that wrote.  A new epoch takes ExclusiveLock, so that
+ * nobody is left who judges by an old one; those who only read (pg_dump,
+ * views) are not in its way, nor it in theirs.  The row is locked last of
+ * all.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -46,10 +47,14 @@
 #define EPOCH_MASK			((INT64CONST(1) << EPOCH_BITS) - 1)
 #define MAX_EPOCH			(PG_INT64_MAX >> EPOCH_BITS)
 
-/* how far a new identity goes up: more promotions than anybody has behind him */
+/*
+ * how far a new identity goes up: more promotions than anybody has behind him
+ */
 #define NEW_IDENTITY_EPOCHS 1024
 
-/* How long a new epoch stands in line, and all who come after it behind it. */
+/*
+ * How long a new epoch stands in line, and all who come after it behind it.
+ */
 #define FIRST_SLICE_MS		100
 #define LAST_SLICE_MS		1000
 
@@ -128,7 +133,8 @@ fencing_epoch_start(PG_FUNCTION_ARGS)
  *	  epochs_left bigint, new_epoch_needed boolean, floor bigint,
  *	  other_identities int, highest_other_epoch bigint
  *
- * For the view, which must answer also when nothing else does: it raises nothing.
+ * For the view, which must answer also when nothing else does: it raises
+ * nothing.
  */
 Datum
 fencing_read_epoch(PG_FUNCTION_ARGS)
@@ -189,13 +195,18 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 		store_require_visible(rel, identity.own);
 	advance_sequences();
 
-	/* a timeline before the one we know is what this function is called for */
+	/*
+	 * a timeline before the one we know is what this function is called for
+	 */
 	tli = GetWALInsertionTimeLine();
 	epoch = compute_epoch(&identity, Max(tli, identity.own_tli)) + 1;
 	epoch = Max(epoch, (above >> EPOCH_BITS) + ((above & EPOCH_MASK) != 0 ? 1 : 0));
 	check_epoch(epoch);
 
-	/* inserted anew: a logical subscriber that lacks the row would skip an update */
+	/*
+	 * inserted anew: a logical subscriber that lacks the row would skip an
+	 * update
+	 */
 	if (identity.own != NULL)
 		store_delete(rel, identity.own);
 	identity.own = NULL;
@@ -207,10 +218,10 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 }
 
 /*
- * Takes ExclusiveLock on fencing.floor to the end of the transaction.  Whoever
- * comes while we stand in line waits behind us, so we do that for a moment only;
- * for those who have the lock for longer we wait beside the line.  Raises 40P01,
- * 55P03 and the like, as any lock.
+ * Takes ExclusiveLock on fencing.floor to the end of the transaction.
+ * Whoever comes while we stand in line waits behind us, so we do that for a
+ * moment only; for those who have the lock for longer we wait beside the
+ * line.  Raises 40P01, 55P03 and the like, as any lock.
  */
 static void
 lock_floor(void)
@@ -282,8 +293,8 @@ notice_lockers(SPITupleTable *rows, uint64 count, void *arg)
 /*
  * Moves every sequence of ours above what its table holds, or held: logical
  * replication copies rows and no sequences.  With fencing.floor locked nobody
- * draws a number, so none goes down.  Of events what consumers know counts too:
- * a number that they take for done would never be delivered.
+ * draws a number, so none goes down.  Of events what consumers know counts
+ * too: a number that they take for done would never be delivered.
  */
 static void
 advance_sequences(void)
@@ -338,7 +349,10 @@ epoch_leave(void)
 	UnlockRelationOid(store_table_oid(STORE_FLOOR), RowShareLock);
 }
 
-/* The timeline that is written, or on a standby replayed, now; pg_control lags. */
+/*
+ * The timeline that is written, or on a standby replayed, now; pg_control
+ * lags.
+ */
 static TimeLineID
 current_timeline(void)
 {
@@ -377,9 +391,9 @@ epoch_current(void)
 }
 
 /*
- * The epoch of a database on this timeline.  A row of another identity with an
- * epoch not below ours is from a database of which this one is a copy, or that
- * is a copy of this one: then we go above all of them.
+ * The epoch of a database on this timeline.  A row of another identity with
+ * an epoch not below ours is from a database of which this one is a copy, or
+ * that is a copy of this one: then we go above all of them.
  */
 static int64
 compute_epoch(const Identity *identity, TimeLineID tli)
@@ -511,7 +525,10 @@ write_down(void)
 	table_close(rel, NoLock);
 }
 
-/* The key lock, without waiting, stands for the row whether it is there or not. */
+/*
+ * The key lock, without waiting, stands for the row whether it is there or
+ * not.
+ */
 static bool
 write_epoch(void *arg, Snapshot snapshot)
 {
@@ -563,7 +580,8 @@ epoch_record_revocation(text *job_key, int64 token, text *reason)
 
 /*
  * Raises the floor to token if it is lower, waiting for whoever else does so.
- * Forgetting a job is the only caller, and the floor is the last of its locks.
+ * Forgetting a job is the only caller, and the floor is the last of its
+ * locks.
  */
 void
 epoch_raise_floor(int64 token)

@@ -45,9 +45,9 @@ _PG_init(void)
 
 	/*
 	 * Relays poll the outbox; that is the contract, because a notification is
-	 * lost when nobody listens.  Where the time between two polls is too long,
-	 * this wakes them: LISTEN fencing_outbox.  NOTIFY serializes commits, so it
-	 * is off where nobody needs it.
+	 * lost when nobody listens.  Where the time between two polls is too
+	 * long, this wakes them: LISTEN fencing_outbox.  NOTIFY serializes
+	 * commits, so it is off where nobody needs it.
 	 */
 	DefineCustomBoolVariable("fencing.outbox_notify",
 							 "Sends a notification on channel \"fencing_outbox\" with each transaction that emits events.",

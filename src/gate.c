@@ -8,23 +8,25 @@
  * looked up before the fence: whoever was accepted is told so also after the
  * fence has moved on.
  *
- * First both are looked at without a lock, with one fresh snapshot.  A receipt,
- * or a fence above the number, decides at once: neither ever goes away while it
- * matters, and nothing has been locked or written.  Only a number that is
- * current takes the lock of the fence.  Under the lock the receipt is looked
- * for again with a snapshot newer than the lock; then the content is accepted,
- * the caller's statement runs, and the receipt is inserted once, with the
- * result.  The lock is held to the end of the transaction: it serializes those
- * who commit in one scope and keeps the fence from moving.
+ * First both are looked at without a lock, with one fresh snapshot.  A
+ * receipt, or a fence above the number, decides at once: neither ever goes
+ * away while it matters, and nothing has been locked or written.  Only a
+ * number that is current takes the lock of the fence.  Under the lock the
+ * receipt is looked for again with a snapshot newer than the lock; then the
+ * content is accepted, the caller's statement runs, and the receipt is
+ * inserted once, with the result.  The lock is held to the end of the
+ * transaction: it serializes those who commit in one scope and keeps the
+ * fence from moving.
  *
  * Under REPEATABLE READ and SERIALIZABLE the decision is made from fresh data
- * too, but an answer that the transaction's own snapshot does not bear out is a
- * serialization failure: the transaction could not explain it by what it sees.
+ * too, but an answer that the transaction's own snapshot does not bear out is
+ * a serialization failure: the transaction could not explain it by what it
+ * sees.
  *
  * What may differ between the parts is in GateKind (gate.h).
  *
- * Locks: of tokens fencing.floor (RowShareLock); then the fence row, or the key
- * lock of the slot.
+ * Locks: of tokens fencing.floor (RowShareLock); then the fence row, or the
+ * key lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -201,8 +203,8 @@ decide_again(void *arg)
 /*
  * The same for a kind without fences, of which each number is a slot that is
  * taken once.  The lock is the one for making the slot's row.  Whoever had to
- * wait for it looks again from his beginning: FENCING_AGAIN.  With no_wait he is
- * told FENCING_HELD instead.
+ * wait for it looks again from his beginning: FENCING_AGAIN.  With no_wait he
+ * is told FENCING_HELD instead.
  */
 static void
 decide_slot(Gate *gate)
@@ -276,12 +278,12 @@ judge(Gate *gate)
 }
 
 /*
- * Judges a number that has no receipt by its fence.  epoch_start counts of tokens
- * only.
+ * Judges a number that has no receipt by its fence.  epoch_start counts of
+ * tokens only.
  *
  * A token of a former epoch is over, but one that was prepared for two-phase
- * commit before the epoch ended may still become committed.  Its transaction has
- * the fence, or is just making the job.
+ * commit before the epoch ended may still become committed.  Its transaction
+ * has the fence, or is just making the job.
  */
 GateVerdict
 gate_judge_number(GateNumbers numbers, const GateFence *fence, int64 number, int64 epoch_start)
@@ -378,8 +380,8 @@ check_transaction_snapshot(Gate *gate)
 
 /*
  * Do two looks at a fence say the same of the number?  It is the numbers that
- * count, a fence that was only rewritten is the same one; and for a number below
- * it how far receipts have been purged.
+ * count, a fence that was only rewritten is the same one; and for a number
+ * below it how far receipts have been purged.
  */
 bool
 gate_same_fence(const GateFence *a, const GateFence *b, int64 number)
@@ -394,8 +396,8 @@ gate_same_fence(const GateFence *a, const GateFence *b, int64 number)
 }
 
 /*
- * The number is accepted: runs the statement and keeps the receipt.  The fence
- * is locked.
+ * The number is accepted: runs the statement and keeps the receipt.  The
+ * fence is locked.
  */
 static void
 accept(Gate *gate)

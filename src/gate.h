@@ -51,7 +51,10 @@ typedef struct GateKind
 	 * The protocol
 	 */
 
-	/* Of two gates with one scope: is it the same number?  NULL: it always is. */
+	/*
+	 * Of two gates with one scope: is it the same number?  NULL: it always
+	 * is.
+	 */
 	bool		(*same_number) (const Gate *a, const Gate *b);
 
 	/* Fills gate->receipt; found or not, as the snapshot sees it. */
@@ -62,9 +65,9 @@ typedef struct GateKind
 
 	/*
 	 * The digest of the content, by the version that made the receipt's if
-	 * there is one.  NULL: by that version it can be no such content, or, with
-	 * gate->again, a slot's call must begin anew.  Of a purged receipt it does
-	 * not count.
+	 * there is one.  NULL: by that version it can be no such content, or,
+	 * with gate->again, a slot's call must begin anew.  Of a purged receipt
+	 * it does not count.
 	 */
 	bytea	   *(*make_digest) (Gate *gate);
 
@@ -94,7 +97,10 @@ typedef struct GateKind
 	int			nargs;
 	const Oid  *argtypes;
 
-	/* Reads the other arguments: scope, number, content; fills those of the statement. */
+	/*
+	 * Reads the other arguments: scope, number, content; fills those of the
+	 * statement.
+	 */
 	void		(*read_arguments) (Gate *gate, FunctionCallInfo fcinfo);
 
 	/* May the caller do it?  NULL: who may call the function may. */

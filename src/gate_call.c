@@ -3,9 +3,9 @@
  * gate_call.c
  *	  The frame of the SQL functions that go through the gate.
  *
- * Their options are the same: a statement, report_errors, strict.  So are what
- * happens around the gate, most columns of the answer, and the refusal of a gate
- * that is alone in its transaction.
+ * Their options are the same: a statement, report_errors, strict.  So are
+ * what happens around the gate, most columns of the answer, and the refusal
+ * of a gate that is alone in its transaction.
  *
  * Locks: those of the gate.
  *
@@ -72,8 +72,8 @@ static const char *const next_steps[FENCING_AGAIN + 1] = {
 };
 
 /*
- * Runs an SQL function with the arguments of gate->kind, and returns its answer.
- * Raises what the gate does, 22023, and with strict LF005.
+ * Runs an SQL function with the arguments of gate->kind, and returns its
+ * answer.  Raises what the gate does, 22023, and with strict LF005.
  */
 Datum
 gate_call(FunctionCallInfo fcinfo, Gate *gate)
@@ -93,7 +93,9 @@ gate_call(FunctionCallInfo fcinfo, Gate *gate)
 	if (kind->wait_arg != GATE_NO_ARGUMENT)
 		gate->no_wait = !args_bool(fcinfo, kind->wait_arg, "wait");
 
-	/* to be asked before a subtransaction is begun, which looks like a block */
+	/*
+	 * to be asked before a subtransaction is begun, which looks like a block
+	 */
 	gate->alone = PG_ARGISNULL(kind->statement_arg) && is_called_alone(fcinfo);
 
 	if (report_errors)
@@ -134,8 +136,8 @@ read_statement(Gate *gate, FunctionCallInfo fcinfo)
 }
 
 /*
- * Passes the gate with its tables open, again and again if it says so.  A call
- * that wrote nothing leaves no lock on them.
+ * Passes the gate with its tables open, again and again if it says so.  A
+ * call that wrote nothing leaves no lock on them.
  */
 void
 gate_call_pass(Gate *gate)
@@ -157,8 +159,8 @@ gate_call_pass(Gate *gate)
 }
 
 /*
- * Fills the answer: result, committed_at and error, each NULL where the outcome
- * has none, and what is the part's own.
+ * Fills the answer: result, committed_at and error, each NULL where the
+ * outcome has none, and what is the part's own.
  */
 static void
 report(Gate *gate, const ErrorData *error, Datum *values, bool *nulls)
@@ -195,9 +197,9 @@ require_accepted(const Gate *gate)
 
 /*
  * Is the function called by the client's own command, a plain query outside a
- * transaction block?  A gate without a statement is alone then: nothing else can
- * be written in its transaction.  A call from inside another function, or in a
- * query that also writes, may well be right.
+ * transaction block?  A gate without a statement is alone then: nothing else
+ * can be written in its transaction.  A call from inside another function, or
+ * in a query that also writes, may well be right.
  */
 static bool
 is_called_alone(FunctionCallInfo fcinfo)
@@ -250,8 +252,8 @@ plan_caller(const PlannedStmt *plan)
 }
 
 /*
- * The plan whose FROM calls the function, if its text is the client's: so also
- * through a view.
+ * The plan whose FROM calls the function, if its text is the client's: so
+ * also through a view.
  */
 static const PlannedStmt *
 plan_in_portal(FunctionCallInfo fcinfo)
@@ -265,7 +267,9 @@ plan_in_portal(FunctionCallInfo fcinfo)
 		estate->es_plannedstmt : NULL;
 }
 
-/* Commands that run a query of theirs, without a portal: EXPLAIN and COPY TO. */
+/*
+ * Commands that run a query of theirs, without a portal: EXPLAIN and COPY TO.
+ */
 static Caller
 utility_caller(Node *command, FunctionCallInfo fcinfo)
 {
@@ -363,9 +367,9 @@ has_modifying_cte(const SelectStmt *query)
 }
 
 /*
- * Makes the attempt in a subtransaction, which is kept only if it is worth that.
- * Returns its error, or NULL; one that is the transaction's or the server's
- * rather than the attempt's own is raised.
+ * Makes the attempt in a subtransaction, which is kept only if it is worth
+ * that.  Returns its error, or NULL; one that is the transaction's or the
+ * server's rather than the attempt's own is raised.
  */
 static ErrorData *
 attempt_reporting(GateAttempt *call)

@@ -182,7 +182,10 @@ fencing_forget(PG_FUNCTION_ARGS)
 		!key_lock_absent(job.fences, 1, &key, false))
 		job_busy(&job);
 
-	/* nobody makes the row while it is seen, and who does not see it, sees the floor */
+	/*
+	 * nobody makes the row while it is seen, and who does not see it, sees
+	 * the floor
+	 */
 	key_lock_release(job.fences, 1, &key);
 
 	snapshot = store_fresh_snapshot();
@@ -287,8 +290,8 @@ find_lease(Job *job, Snapshot snapshot)
 }
 
 /*
- * By this clock, does anybody hold the job?  For others; to its owner a lease of a
- * former epoch is over.
+ * By this clock, does anybody hold the job?  For others; to its owner a lease
+ * of a former epoch is over.
  */
 bool
 job_is_live(const Job *job, TimestampTz now)
@@ -354,8 +357,8 @@ job_busy(const Job *job)
 }
 
 /*
- * Whether the token is the job's current one, as the snapshot sees it, without a
- * lock.  Raises LF001 if it was never issued.
+ * Whether the token is the job's current one, as the snapshot sees it,
+ * without a lock.  Raises LF001 if it was never issued.
  */
 bool
 job_is_current(Job *job, Snapshot snapshot)
@@ -386,9 +389,9 @@ job_never_issued(const text *job_key, int64 token, const GateFence *fence)
 }
 
 /*
- * Calls work with the fence locked, as a commit has it, if the token of the call
- * is current; else the answer is "stale".  work sets the outcome, and returns
- * whether it wrote; expect_write is for work that always does.
+ * Calls work with the fence locked, as a commit has it, if the token of the
+ * call is current; else the answer is "stale".  work sets the outcome, and
+ * returns whether it wrote; expect_write is for work that always does.
  * job_begin() has been called.
  */
 FencingOutcome
@@ -416,8 +419,8 @@ look_token(void *arg, Snapshot snapshot)
 }
 
 /*
- * Under REPEATABLE READ and SERIALIZABLE the transaction must see the token that
- * decides, or that there is none; else raises 40001.
+ * Under REPEATABLE READ and SERIALIZABLE the transaction must see the token
+ * that decides, or that there is none; else raises 40001.
  */
 void
 job_require_same_fence(const Job *job)

@@ -1,24 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * key_lock.c
- *	  Locks on rows that are not there yet, and on the aggregates of events.
+ *	  Locks on rows that are not there yet, and on the aggregates of
+ *	  events.
  *
- * A row that does not exist cannot be locked.  So who is going to make one takes
- * an advisory lock, of a class of its own, and gives it back as soon as the row
- * is there: from then on the row, which nobody sees before the transaction ends,
- * stands for it.  A transaction that makes many thousands of rows has one lock at
- * a time, and the lock table of the cluster, which all share, does not fill.
+ * A row that does not exist cannot be locked.  So who is going to make one
+ * takes an advisory lock, of a class of its own, and gives it back as soon as
+ * the row is there: from then on the row, which nobody sees before the
+ * transaction ends, stands for it.  A transaction that makes many thousands
+ * of rows has one lock at a time, and the lock table of the cluster, which
+ * all share, does not fill.
  *
- * An aggregate has no row.  Its lock is kept to the end of the transaction, and
- * one transaction may have only so many of them.
+ * An aggregate has no row.  Its lock is kept to the end of the transaction,
+ * and one transaction may have only so many of them.
  *
- * What a lock is called is seen by everybody, in pg_locks.  The name is a keyed
- * hash of what is locked, so that nobody can tell which key it is, or call
- * something else by that name; the table and the lengths are part of it, so that
- * no key of one part is one of another.  The secret is the one that the cluster
- * has for mock authentication, made by initdb and shown by no function: it needs
- * no table, is the same on a standby, and never changes while the server runs.
- * Two keys of one name would only wait for each other.
+ * What a lock is called is seen by everybody, in pg_locks.  The name is a
+ * keyed hash of what is locked, so that nobody can tell which key it is, or
+ * call something else by that name; the table and the lengths are part of it,
+ * so that no key of one part is one of another.  The secret is the one that
+ * the cluster has for mock authentication, made by initdb and shown by no
+ * function: it needs no table, is the same on a standby, and never changes
+ * while the server runs.  Two keys of one name would only wait for each
+ * other.
  *
  * Lock order: before the rows; an aggregate after its document.
  *
@@ -55,7 +58,10 @@
 #define LOCK_TABLE_FRACTION	4
 #define MIN_AGGREGATES		64
 
-/* aggregate locks that a (sub)transaction took, without those of its subtransactions */
+/*
+ * aggregate locks that a (sub)transaction took, without those of its
+ * subtransactions
+ */
 typedef struct AggregateCount
 {
 	int			nest_level;
@@ -79,9 +85,9 @@ static int	naggregates = 0;
 /*
  * The lock for making the row with this primary key; give it back by
  * key_lock_release() when the row has been inserted, or is not going to be.
- * Somebody else may have made it before: look with a fresh snapshot.  If somebody
- * is just making it: with wait, waits for the end of that transaction; else
- * returns false.  keys has all columns of the primary key.
+ * Somebody else may have made it before: look with a fresh snapshot.  If
+ * somebody is just making it: with wait, waits for the end of that
+ * transaction; else returns false.  keys has all columns of the primary key.
  */
 bool
 key_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
@@ -117,9 +123,9 @@ key_lock_release(Relation rel, int nkeys, const Datum *keys)
 
 /*
  * Makes a row under its lock: make is called with a snapshot newer than the
- * lock, and returns whether it has inserted the row.  STORE_MOVED: it has not,
- * because somebody else had been faster.  STORE_BUSY: without wait, somebody is
- * just making it.
+ * lock, and returns whether it has inserted the row.  STORE_MOVED: it has
+ * not, because somebody else had been faster.  STORE_BUSY: without wait,
+ * somebody is just making it.
  */
 StoreLock
 key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait, StoreLook make, void *arg)
@@ -137,9 +143,10 @@ key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait, StoreLook m
 }
 
 /*
- * Waits until the row of a (sub)transaction is there or not.  XactLockTableWait()
- * would wait for the whole transaction when a subtransaction has been committed
- * to its parent, though the parent may be rolled back to a savepoint.
+ * Waits until the row of a (sub)transaction is there or not.
+ * XactLockTableWait() would wait for the whole transaction when a
+ * subtransaction has been committed to its parent, though the parent may be
+ * rolled back to a savepoint.
  */
 static void
 wait_for_end(TransactionId xid)
@@ -163,8 +170,8 @@ wait_for_end(TransactionId xid)
 }
 
 /*
- * Waits for other transactions that have emitted events for the aggregate, and
- * makes later ones wait until this one has ended.  Raises 54000.
+ * Waits for other transactions that have emitted events for the aggregate,
+ * and makes later ones wait until this one has ended.  Raises 54000.
  */
 void
 key_lock_aggregate(const text *type, const text *id)
@@ -278,7 +285,10 @@ forget_aggregates(XactEvent event, void *arg)
 	}
 }
 
-/* What a subtransaction has locked is its parent's then, or not locked any more. */
+/*
+ * What a subtransaction has locked is its parent's then, or not locked any
+ * more.
+ */
 static void
 merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {

@@ -7,15 +7,16 @@
  * has not reached its end and its token is the fence's.  So whoever moves the
  * fence need not touch the lease, and a heartbeat need not wait for a commit.
  *
- * A lease of a former epoch has two sides.  Its owner was promised the time until
- * its end, and may still be at work: others wait for that, or revoke it.  But for
- * the owner it is over: no renewal, no commit, and the next acquire gives a new
- * token at once.  It may be released, so that the others need not wait.
+ * A lease of a former epoch has two sides.  Its owner was promised the time
+ * until its end, and may still be at work: others wait for that, or revoke
+ * it.  But for the owner it is over: no renewal, no commit, and the next
+ * acquire gives a new token at once.  It may be released, so that the others
+ * need not wait.
  *
  * Everything is decided from fresh data, at every isolation level; only a row
- * that is to be written must be one that the transaction's snapshot sees.  The
- * clock is the server's, read under the lock that decides.  Answers that change
- * nothing are given without a lock.
+ * that is to be written must be one that the transaction's snapshot sees.
+ * The clock is the server's, read under the lock that decides.  Answers that
+ * change nothing are given without a lock.
  *
  * Locks, in this order: key lock, fence, lease, floor.
  *	  acquire: all without waiting; busy means held
@@ -34,10 +35,14 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-/* what to wait before another try when nobody knows how long it will be busy */
+/*
+ * what to wait before another try when nobody knows how long it will be busy
+ */
 #define BUSY_RETRY_MS		100
 
-/* less than the ttl by this: a client's clock may run fast, and it has to act */
+/*
+ * less than the ttl by this: a client's clock may run fast, and it has to act
+ */
 #define SAFETY_MIN_USECS	5000
 #define SAFETY_FRACTION		100
 
@@ -86,8 +91,8 @@ fencing_acquire(PG_FUNCTION_ARGS)
 }
 
 /*
- * Takes the lease for the owner and ttl of the call: acquired, renewed or held.
- * job_begin() has been called.  Never waits.
+ * Takes the lease for the owner and ttl of the call: acquired, renewed or
+ * held.  job_begin() has been called.  Never waits.
  */
 void
 lease_take(Job *job)
@@ -269,7 +274,9 @@ is_extendable(const Job *job, TimestampTz now)
 		job->lease.token > job->epoch_start;
 }
 
-/* The caller's owner and token are the lease's, and nobody has a later token. */
+/*
+ * The caller's owner and token are the lease's, and nobody has a later token.
+ */
 static bool
 is_unsuperseded(const Job *job)
 {
@@ -278,7 +285,9 @@ is_unsuperseded(const Job *job)
 		job->fence.number == job->token;
 }
 
-/* The same, and it has not ended for its owner by a release or a new epoch. */
+/*
+ * The same, and it has not ended for its owner by a release or a new epoch.
+ */
 static bool
 is_renewable(const Job *job)
 {
@@ -323,9 +332,9 @@ answer_busy(Job *job)
 }
 
 /*
- * The first token of a job.  The row is made under the key lock, and the floor
- * is read under it with a fresh snapshot: the job may have been made and
- * forgotten between our look and the lock.
+ * The first token of a job.  The row is made under the key lock, and the
+ * floor is read under it with a fresh snapshot: the job may have been made
+ * and forgotten between our look and the lock.
  */
 static bool
 acquire_new(void *arg, Snapshot snapshot)
@@ -355,7 +364,9 @@ acquire_existing(void *arg)
 	bool		extend = is_extendable(job, GetCurrentTimestamp());
 	TimestampTz now;
 
-	/* extending is a renewal: it goes on beside a commit, which has the fence */
+	/*
+	 * extending is a renewal: it goes on beside a commit, which has the fence
+	 */
 	if (!extend && !lock_or_give_up(job, job->fences, job->fence.tuple))
 		return false;
 	if (job->lease.found && !lock_or_give_up(job, job->leases, job->lease.tuple))
@@ -389,7 +400,10 @@ acquire_existing(void *arg)
 	return true;
 }
 
-/* Locks a row without waiting; if it cannot, the answer is "held", or to look again. */
+/*
+ * Locks a row without waiting; if it cannot, the answer is "held", or to look
+ * again.
+ */
 static bool
 lock_or_give_up(Job *job, Relation rel, HeapTuple tuple)
 {

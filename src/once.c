@@ -1,21 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * once.c
- *	  Idempotent operations: (tenant, operation, key) and request through the gate.
+ *	  Idempotent operations: (tenant, operation, key) and request through
+ *	  the gate.
  *
- * Each key is a slot that is taken once.  A record keeps the hash of the request,
- * projected by a version of the operation's schema, and the result.  Business
- * rows, record and events are one transaction, so nothing can get stuck half
- * way: what was not committed never was.
+ * Each key is a slot that is taken once.  A record keeps the hash of the
+ * request, projected by a version of the operation's schema, and the result.
+ * Business rows, record and events are one transaction, so nothing can get
+ * stuck half way: what was not committed never was.
  *
- * Authorization comes first, before look-up, wait and validation, and again after
- * a wait.  What a caller without permission hears does not depend on the key.
+ * Authorization comes first, before look-up, wait and validation, and again
+ * after a wait.  What a caller without permission hears does not depend on
+ * the key.
  *
  * A gate without a statement leaves the record open until
  * fencing_once_respond(); a transaction that forgot it cannot commit.
  *
- * Locks, for a new key: fencing.request_schemas (RowExclusiveLock), then the key
- * lock of the slot.
+ * Locks, for a new key: fencing.request_schemas (RowExclusiveLock), then the
+ * key lock of the slot.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -107,7 +109,9 @@ static const GateKind once_kind = {
 	.answer = put_hash_version
 };
 
-/* In TopTransactionContext; those of the innermost subtransaction come last. */
+/*
+ * In TopTransactionContext; those of the innermost subtransaction come last.
+ */
 static List *claims = NIL;
 
 /*
@@ -177,11 +181,11 @@ put_hash_version(const Gate *gate, Datum *values, bool *nulls)
 }
 
 /*
- * The authorize function is shown just what is compared: a caller could show his
- * own resource in what is left out, and another's key to us, or hide what counts.
- * Before the look-up that is the request by the version for new keys, or by the
- * newest if all are retired; if the key turns out to have another version, it is
- * asked again by that.
+ * The authorize function is shown just what is compared: a caller could show
+ * his own resource in what is left out, and another's key to us, or hide what
+ * counts.  Before the look-up that is the request by the version for new
+ * keys, or by the newest if all are retired; if the key turns out to have
+ * another version, it is asked again by that.
  */
 static bool
 is_authorized(Gate *gate)
@@ -227,7 +231,9 @@ version_in_force(List *versions)
 	return result;
 }
 
-/* If authorize was shown the request by another version: again, by this one. */
+/*
+ * If authorize was shown the request by another version: again, by this one.
+ */
 static bool
 was_shown(OnceGate *once, const OnceVersion *version)
 {
@@ -324,7 +330,10 @@ hash_by_record(OnceGate *once)
 		digest_make(projected, once->gate.receipt.digest_version);
 }
 
-/* The hash by the highest version in force.  Raises 22023 if that refuses the request. */
+/*
+ * The hash by the highest version in force.  Raises 22023 if that refuses the
+ * request.
+ */
 static bytea *
 hash_by_current(OnceGate *once)
 {
@@ -507,8 +516,8 @@ drop_last_claim(void)
 }
 
 /*
- * Raises 55000 if a claim has not been responded to.  The rows are read again,
- * because a savepoint may have taken a response back.
+ * Raises 55000 if a claim has not been responded to.  The rows are read
+ * again, because a savepoint may have taken a response back.
  */
 static void
 check_claims(void)

@@ -1,20 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * once_authorize.c
- *	  May the caller do this?  Asked before anything else, by the user's function.
+ *	  May the caller do this?  Asked before anything else, by the user's
+ *	  function.
  *
  * The function runs as the caller, with a pinned search_path, in a read-only
- * subtransaction that is always rolled back.  It is found by the names that it
- * had when the operation was defined: one that is gone, belongs to somebody else
- * or returns something else now denies.  So does one that raises an error.
+ * subtransaction that is always rolled back.  It is found by the names that
+ * it had when the operation was defined: one that is gone, belongs to
+ * somebody else or returns something else now denies.  So does one that
+ * raises an error.
  *
- * Temporary tables are the caller's own, and pg_temp cannot be kept from being
- * searched for a table that is found nowhere else.  So queries that read one are
- * refused while authorize runs.
+ * Temporary tables are the caller's own, and pg_temp cannot be kept from
+ * being searched for a table that is found nowhere else.  So queries that
+ * read one are refused while authorize runs.
  *
- * The log says why a call is denied, but has nothing of the request or of "auth"
- * in it, as the message of an error may: only messages that name no more than
- * an object of the catalog or a command are logged, and of others the SQLSTATE.
+ * The log says why a call is denied, but has nothing of the request or of
+ * "auth" in it, as the message of an error may: only messages that name no
+ * more than an object of the catalog or a command are logged, and of others
+ * the SQLSTATE.
  *
  * Locks: none.
  *
@@ -130,9 +133,9 @@ once_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
 }
 
 /*
- * Raises 22023 unless the function has the signature (tenant_id text, operation
- * text, request jsonb, auth jsonb) returns boolean, is not temporary, and has a
- * search_path, if it sets one, that ends with pg_temp.
+ * Raises 22023 unless the function has the signature (tenant_id text,
+ * operation text, request jsonb, auth jsonb) returns boolean, is not
+ * temporary, and has a search_path, if it sets one, that ends with pg_temp.
  */
 void
 once_authorize_check(Oid function)
@@ -176,7 +179,9 @@ has_signature(Form_pg_proc proc)
 		memcmp(proc->proargtypes.values, argtypes, sizeof(argtypes)) == 0;
 }
 
-/* By the types' OIDs: a type of the same name elsewhere is another function. */
+/*
+ * By the types' OIDs: a type of the same name elsewhere is another function.
+ */
 static Oid
 find_function(const char *schema, const char *name, const char *owner)
 {
@@ -206,8 +211,8 @@ find_function(const char *schema, const char *name, const char *owner)
 }
 
 /*
- * Whether no temporary object of the caller comes before those that the function
- * means: pg_temp is where it is first named, or before everything.
+ * Whether no temporary object of the caller comes before those that the
+ * function means: pg_temp is where it is first named, or before everything.
  */
 static bool
 path_is_pinned(HeapTuple function)
@@ -256,7 +261,9 @@ ask(void *arg)
 	(void) set_config_option("search_path", "pg_catalog, pg_temp",
 							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 
-	/* at READ COMMITTED this is a new one: rights may just have been revoked */
+	/*
+	 * at READ COMMITTED this is a new one: rights may just have been revoked
+	 */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	asking = true;
 	PG_TRY();
@@ -290,7 +297,9 @@ call_function(AuthorizeCall *call)
 	fcinfo->args[3].value = call->auth == NULL ? (Datum) 0 : JsonbPGetDatum(call->auth);
 	fcinfo->args[3].isnull = call->auth == NULL;
 
-	/* a strict function has nothing to say about no auth, which is not a yes */
+	/*
+	 * a strict function has nothing to say about no auth, which is not a yes
+	 */
 	if (call->auth == NULL && flinfo.fn_strict)
 	{
 		call->remark = gettext_noop("operation \"%s\" denied: its authorize function %s is strict, and auth is null");
@@ -310,7 +319,9 @@ call_function(AuthorizeCall *call)
 	return false;
 }
 
-/* Sees to it that no query of an authorize function reads a temporary table. */
+/*
+ * Sees to it that no query of an authorize function reads a temporary table.
+ */
 void
 once_authorize_init(void)
 {
@@ -318,7 +329,10 @@ once_authorize_init(void)
 	ExecutorStart_hook = refuse_temporary;
 }
 
-/* The error is that of a table that is not there, which for authorize it is not. */
+/*
+ * The error is that of a table that is not there, which for authorize it is
+ * not.
+ */
 static void
 refuse_temporary(QueryDesc *query, int eflags)
 {
@@ -339,8 +353,8 @@ refuse_temporary(QueryDesc *query, int eflags)
 }
 
 /*
- * What an error says that may be logged.  Who raised it tells what the message
- * can have in it: a function may raise any SQLSTATE with anything.
+ * What an error says that may be logged.  Who raised it tells what the
+ * message can have in it: a function may raise any SQLSTATE with anything.
  */
 static void
 log_error(const text *operation, const char *function, const ErrorData *error)

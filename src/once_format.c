@@ -3,9 +3,9 @@
  * once_format.c
  *	  One spelling for strings whose schema gives them a format.
  *
- * Dates and times are those of RFC 3339, section 5.6, UUIDs those of RFC 4122.
- * The parsing is our own because the server's input functions accept much more,
- * and depend on DateStyle and TimeZone.
+ * Dates and times are those of RFC 3339, section 5.6, UUIDs those of RFC
+ * 4122. The parsing is our own because the server's input functions accept
+ * much more, and depend on DateStyle and TimeZone.
  *
  * Copyright (c) 2026, the fencing authors
  *

@@ -1,14 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * once_operation.c
- *	  Idempotent operations: their definition, and the versions of their schemas.
+ *	  Idempotent operations: their definition, and the versions of their
+ *	  schemas.
  *
  * A version is frozen once it is defined, because records keep hashes by it.
- * Compiled schemas are cached per backend until fencing.request_schemas changes.
+ * Compiled schemas are cached per backend until fencing.request_schemas
+ * changes.
  *
  * Locks: on the table that is written one that excludes itself, so that two
- * definitions do not meet in a unique index.  On fencing.request_schemas that is
- * ShareUpdateExclusiveLock: calls with a new key go on beside it.
+ * definitions do not meet in a unique index.  On fencing.request_schemas that
+ * is ShareUpdateExclusiveLock: calls with a new key go on beside it.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -184,8 +186,8 @@ fencing_define_request(PG_FUNCTION_ARGS)
 /*
  * fencing_retire_request(operation text, hash_version int) → void
  *
- * Keeps the transaction that did it: a schema may go when no older transaction
- * is left that could still make a record by it.
+ * Keeps the transaction that did it: a schema may go when no older
+ * transaction is left that could still make a record by it.
  */
 Datum
 fencing_retire_request(PG_FUNCTION_ARGS)
@@ -385,8 +387,9 @@ require_operation(const text *name)
 }
 
 /*
- * Begins a new cache if the table has changed.  This comes before the rows are
- * read: if the table changes while they are, the next call begins another.
+ * Begins a new cache if the table has changed.  This comes before the rows
+ * are read: if the table changes while they are, the next call begins
+ * another.
  */
 static void
 renew_cache(Relation schemas)
@@ -413,7 +416,9 @@ renew_cache(Relation schemas)
 	cache_valid = true;
 }
 
-/* From the cache, or compiled into it; after a change since only the latter. */
+/*
+ * From the cache, or compiled into it; after a change since only the latter.
+ */
 static OnceSchema *
 get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple row)
 {

@@ -3,13 +3,14 @@
  * once_projection.c
  *	  What a compiled request schema makes of a request.
  *
- * A request is projected into the document that is hashed: the listed properties
- * are the whitelist, absent ones take their defaults, some formats are
- * normalized.  Nothing here depends on settings of the session.
+ * A request is projected into the document that is hashed: the listed
+ * properties are the whitelist, absent ones take their defaults, some formats
+ * are normalized.  Nothing here depends on settings of the session.
  *
- * "Later" schemas are those of higher versions of the same operation.  A client
- * that has been upgraded sends fields that only they list; such a field may be
- * left out if it has the value that an absent one would have there.
+ * "Later" schemas are those of higher versions of the same operation.  A
+ * client that has been upgraded sends fields that only they list; such a
+ * field may be left out if it has the value that an absent one would have
+ * there.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -58,8 +59,8 @@ static bool refuse_field(Projection *projection, const char *message, const char
 						 int length);
 
 /*
- * The document that identifies the request.  NULL if the schema refuses it; then
- * refusal says why, in a sentence that names the field and no value.
+ * The document that identifies the request.  NULL if the schema refuses it;
+ * then refusal says why, in a sentence that names the field and no value.
  */
 Jsonb *
 once_projection_make(const OnceSchema *schema, List *later, Jsonb *request,
@@ -73,8 +74,8 @@ once_projection_make(const OnceSchema *schema, List *later, Jsonb *request,
 }
 
 /*
- * The request without what the schema leaves out of the hash, and otherwise as
- * it is.
+ * The request without what the schema leaves out of the hash, and otherwise
+ * as it is.
  */
 Jsonb *
 once_projection_visible(const OnceSchema *schema, Jsonb *request)
@@ -110,8 +111,9 @@ project_inner(Projection *projection, OncePath *path, const OnceSchema *schema, 
 }
 
 /*
- * Appends the projection of a value to the document being built, as token says:
- * WJB_VALUE, WJB_ELEM, or WJB_DONE for the root.  False if it is refused.
+ * Appends the projection of a value to the document being built, as token
+ * says: WJB_VALUE, WJB_ELEM, or WJB_DONE for the root.  False if it is
+ * refused.
  */
 static bool
 project(Projection *projection, const OnceSchema *schema, List *later,
@@ -282,8 +284,8 @@ later_items(List *later)
 }
 
 /*
- * Whether a field that ours does not list may be left out: a later schema lists
- * it, and it has the value that an absent one has there.
+ * Whether a field that ours does not list may be left out: a later schema
+ * lists it, and it has the value that an absent one has there.
  */
 static bool
 may_leave_out(List *later, const JsonbValue *key, JsonbValue *value)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * once_schema.c
- *	  Which part of a request identifies it, as defined: a subset of JSON Schema.
+ *	  Which part of a request identifies it, as defined: a subset of JSON
+ *	  Schema.
  *
  * A schema is compiled into a tree once per backend and version; by that
  * once_projection.c projects requests.
@@ -115,9 +116,9 @@ static const struct
 };
 
 /*
- * Compiles a schema in the current memory context.  Raises 0A000 for a keyword
- * that is not supported, 22023 for one that is used in a wrong way, 54000 if it
- * is nested too deep.
+ * Compiles a schema in the current memory context.  Raises 0A000 for a
+ * keyword that is not supported, 22023 for one that is used in a wrong way,
+ * 54000 if it is nested too deep.
  */
 OnceSchema *
 once_schema_compile(Jsonb *definition)
@@ -127,7 +128,10 @@ once_schema_compile(Jsonb *definition)
 	return compile_root(&compilation, definition);
 }
 
-/* Raises the same, and tells of the keywords that look as if they had an effect. */
+/*
+ * Raises the same, and tells of the keywords that look as if they had an
+ * effect.
+ */
 void
 once_schema_check(Jsonb *definition)
 {
@@ -424,8 +428,8 @@ compile_extension(Compilation *compilation, OnceSchema *schema, const JsonbValue
 }
 
 /*
- * What is left out of the hash is not asked for, nor what OpenAPI 3.0 requires of
- * responses only.
+ * What is left out of the hash is not asked for, nor what OpenAPI 3.0
+ * requires of responses only.
  */
 static void
 compile_required(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
@@ -566,7 +570,10 @@ describe(const JsonbValue *value)
 	}
 }
 
-/* Raises 22023; the message takes the path of the keyword and what stands there. */
+/*
+ * Raises 22023; the message takes the path of the keyword and what stands
+ * there.
+ */
 static void
 refuse_keyword(const Compilation *compilation, const JsonbValue *value, const char *message)
 {

@@ -1,19 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * outbox.c
- *	  Events that are written with what they tell of, and delivered at least once.
+ *	  Events that are written with what they tell of, and delivered at
+ *	  least once.
  *
  * An event takes its number under the lock of its aggregate, which is held to
- * the end of the transaction: the numbers of one aggregate are in the order of
- * the commits.  Numbers of different aggregates are not; so delivery is tracked
- * per event and consumer, never by a position in the numbers, and an event of a
- * slow transaction is not passed over.
+ * the end of the transaction: the numbers of one aggregate are in the order
+ * of the commits.  Numbers of different aggregates are not; so delivery is
+ * tracked per event and consumer, never by a position in the numbers, and an
+ * event of a slow transaction is not passed over.
  *
  * A consumer is a job; its relays take turns by its lease, and what they
  * acknowledge is fenced by its token.
  *
- * Locks: emit: the aggregate's lock, waiting.  unsubscribe: the consumer's row,
- * waiting.  read: none.
+ * Locks: emit: the aggregate's lock, waiting.  unsubscribe: the consumer's
+ * row, waiting.  read: none.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -65,16 +66,18 @@ PG_FUNCTION_INFO_V1(fencing_outbox_unsubscribe);
 PG_FUNCTION_INFO_V1(fencing_outbox_read);
 
 /*
- * Aggregates whose events are written by other functions only: who could write
- * more of them could tell of what has not happened, and hold their locks.
+ * Aggregates whose events are written by other functions only: who could
+ * write more of them could tell of what has not happened, and hold their
+ * locks.
  */
 static const char *const reserved_types[] = {"document", "tag"};
 
 bool		outbox_notify;
 
 /*
- * The lowest nesting level at which an event was emitted that is to be notified
- * of, 0: none.  It is a level of a subtransaction that has not been rolled back.
+ * The lowest nesting level at which an event was emitted that is to be
+ * notified of, 0: none.  It is a level of a subtransaction that has not been
+ * rolled back.
  */
 static int	notify_level = 0;
 
@@ -114,8 +117,9 @@ refuse_reserved(const text *aggregate_type)
 }
 
 /*
- * Writes an event in this transaction and returns its id.  The caller has locked
- * the aggregate, or the one thing that it is about, to the transaction's end.
+ * Writes an event in this transaction and returns its id.  The caller has
+ * locked the aggregate, or the one thing that it is about, to the
+ * transaction's end.
  */
 pg_uuid_t *
 outbox_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload)
@@ -149,9 +153,9 @@ outbox_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload
 }
 
 /*
- * Wakes the relays when this transaction commits.  Not by Async_Notify() at once:
- * a transaction that has done so cannot be prepared.  One that is prepared wakes
- * nobody, neither then nor when it commits.
+ * Wakes the relays when this transaction commits.  Not by Async_Notify() at
+ * once: a transaction that has done so cannot be prepared.  One that is
+ * prepared wakes nobody, neither then nor when it commits.
  */
 static void
 notify_at_commit(void)
@@ -235,8 +239,9 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 	outbox_make_mark(&args[3], &args[4]);
 
 	/*
-	 * One that was prepared in a former era when the snapshot was taken may yet
-	 * commit, or has: then all events are looked at, until they are compacted.
+	 * One that was prepared in a former era when the snapshot was taken may
+	 * yet commit, or has: then all events are looked at, until they are
+	 * compacted.
 	 */
 	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || outbox_any_prepared());
 	owner_query_bigints(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
@@ -283,9 +288,9 @@ look_unsubscribe(void *arg, Snapshot snapshot)
 }
 
 /*
- * Whether a transaction is prepared in this database.  That is not read from a
- * snapshot: if the answer is no, later snapshots see what has become of those
- * that were.
+ * Whether a transaction is prepared in this database.  That is not read from
+ * a snapshot: if the answer is no, later snapshots see what has become of
+ * those that were.
  */
 bool
 outbox_any_prepared(void)
@@ -299,7 +304,9 @@ outbox_any_prepared(void)
 	return prepared > 0;
 }
 
-/* The last number drawn, and the first transaction that had not begun then. */
+/*
+ * The last number drawn, and the first transaction that had not begun then.
+ */
 void
 outbox_make_mark(Datum *no, Datum *xid)
 {
@@ -372,10 +379,10 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
  * earlier ones; those that are not in this answer have been acknowledged, or
  * are parked, and then the later ones are left out.
  *
- * All of it is as one snapshot has it, that of any query at this moment.  Events
- * are read as any SELECT would, with its predicate locks; for what is
- * acknowledged the consumer's row is locked so, see outbox_ack.c.  What is said
- * about events comes in the same order as they do.
+ * All of it is as one snapshot has it, that of any query at this moment.
+ * Events are read as any SELECT would, with its predicate locks; for what is
+ * acknowledged the consumer's row is locked so, see outbox_ack.c.  What is
+ * said about events comes in the same order as they do.
  */
 static void
 put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)

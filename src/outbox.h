@@ -33,7 +33,9 @@ typedef struct OutboxScan
 	int			nkeys;
 } OutboxScan;
 
-/* An index that the script has made: its name, and the columns that are keys. */
+/*
+ * An index that the script has made: its name, and the columns that are keys.
+ */
 typedef struct OutboxIndex
 {
 	const char *name;

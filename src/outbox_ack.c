@@ -3,14 +3,15 @@
  * outbox_ack.c
  *	  Events that are done, or set aside.
  *
- * Acknowledgements are compacted: (era, xid) of a consumer is where all events
- * before are done and no transaction is left that could write one there.  xids
- * mean nothing after a restore, so the era, the epoch of epoch.c, stands before
- * them: in a new one everything old is before everything new.
+ * Acknowledgements are compacted: (era, xid) of a consumer is where all
+ * events before are done and no transaction is left that could write one
+ * there.  xids mean nothing after a restore, so the era, the epoch of
+ * epoch.c, stands before them: in a new one everything old is before
+ * everything new.
  *
  * Under SERIALIZABLE the consumer's row stands for all that is acknowledged:
- * whoever reads events takes a predicate lock on it, whoever acknowledges some
- * is taken as writing it.
+ * whoever reads events takes a predicate lock on it, whoever acknowledges
+ * some is taken as writing it.
  *
  * Locks: the fence of the consumer, then its row in fencing.outbox_consumers,
  * waiting.
@@ -158,8 +159,9 @@ compare_ids(const void *a, const void *b)
 }
 
 /*
- * Locks the consumer's row: it stays, and nobody else moves it.  Under REPEATABLE
- * READ and SERIALIZABLE raises 40001 if the transaction does not see it.
+ * Locks the consumer's row: it stays, and nobody else moves it.  Under
+ * REPEATABLE READ and SERIALIZABLE raises 40001 if the transaction does not
+ * see it.
  */
 static void
 lock_consumer(RelayCall *call)
@@ -180,8 +182,8 @@ look_consumer(void *arg, Snapshot snapshot)
 }
 
 /*
- * With fresh data.  Under REPEATABLE READ and SERIALIZABLE raises 40001 if the
- * transaction's own snapshot would give other numbers.
+ * With fresh data.  Under REPEATABLE READ and SERIALIZABLE raises 40001 if
+ * the transaction's own snapshot would give other numbers.
  */
 static void
 count(RelayCall *call, AckCounts *counts)
@@ -210,8 +212,8 @@ count(RelayCall *call, AckCounts *counts)
 
 /*
  * One is acknowledged already if it is not pending although there is such an
- * event.  If an aggregate has more pending events up to its last one among the
- * ids than are given, one was left out.
+ * event.  If an aggregate has more pending events up to its last one among
+ * the ids than are given, one was left out.
  */
 static void
 count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
@@ -327,7 +329,9 @@ pending_numbers(RelayCall *call)
 										   TYPALIGN_DOUBLE));
 }
 
-/* For SERIALIZABLE: what is acknowledged changes, and so does the consumer. */
+/*
+ * For SERIALIZABLE: what is acknowledged changes, and so does the consumer.
+ */
 static void
 write_consumer(RelayCall *call)
 {
@@ -337,10 +341,10 @@ write_consumer(RelayCall *call)
 }
 
 /*
- * Moves (era, xid) of the consumer up to its first pending event, but not past
- * a transaction that may still write one, and forgets the acknowledgements
- * below.  While a transaction is prepared nothing is moved: it may be of a former
- * era, and all others of those have ended.
+ * Moves (era, xid) of the consumer up to its first pending event, but not
+ * past a transaction that may still write one, and forgets the
+ * acknowledgements below.  While a transaction is prepared nothing is moved:
+ * it may be of a former era, and all others of those have ended.
  */
 static void
 compact(RelayCall *call)

@@ -5,9 +5,9 @@
  *
  * What a relay acknowledges concerns its own consumer only, and it holds that
  * consumer's fence.  Under SERIALIZABLE a query would take predicate locks on
- * pages that the relays of all consumers write, and they would fail each other.
- * So rows are searched here as store.c does it: with SnapshotAny, judged one by
- * one against an MVCC snapshot.
+ * pages that the relays of all consumers write, and they would fail each
+ * other.  So rows are searched here as store.c does it: with SnapshotAny,
+ * judged one by one against an MVCC snapshot.
  *
  * Locks: none.
  *
@@ -37,7 +37,9 @@
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
-/* how many epochs a restore puts between a database and its copy; see epoch.c */
+/*
+ * how many epochs a restore puts between a database and its copy; see epoch.c
+ */
 #define ERAS_OF_RESTORE		1024
 
 static void add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
@@ -72,7 +74,10 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 		return;
 	store_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
 
-	/* asked about each event: then it need not be unpacked, and kept, each time */
+	/*
+	 * asked about each event: then it need not be unpacked, and kept, each
+	 * time
+	 */
 	if (!consumer->nulls[Anum_outbox_consumers_since - 1])
 	{
 		Datum	   *since = &consumer->values[Anum_outbox_consumers_since - 1];
@@ -82,8 +87,8 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 }
 
 /*
- * Begins to look into what the consumer has said about events; more of them are
- * asked about one after the other.
+ * Begins to look into what the consumer has said about events; more of them
+ * are asked about one after the other.
  */
 void
 outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks)
@@ -119,7 +124,10 @@ outbox_scan_state(OutboxScan *acks)
 	return slot_attisnull(acks->slot, Anum_outbox_acks_acked_at) ? OUTBOX_PARKED : OUTBOX_ACKED;
 }
 
-/* Whether the event is one of those that the consumer has not done with for good. */
+/*
+ * Whether the event is one of those that the consumer has not done with for
+ * good.
+ */
 bool
 outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 {
@@ -244,8 +252,8 @@ outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
 }
 
 /*
- * Whether every row of the table is found by these keys: a planner would look.
- * An administrator may have made the index anew, under its name.
+ * Whether every row of the table is found by these keys: a planner would
+ * look.  An administrator may have made the index anew, under its name.
  */
 static bool
 has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted)
@@ -287,7 +295,10 @@ outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
 	AttrNumber	column = scan->nkeys + 1;
 	ScanKey		key = &scan->keys[scan->nkeys++];
 
-	/* by hand: a header has no function, which ScanKeyEntryInitialize() asserts */
+	/*
+	 * by hand: a header has no function, which ScanKeyEntryInitialize()
+	 * asserts
+	 */
 	MemSet(key, 0, sizeof(ScanKeyData));
 	key->sk_flags = SK_ROW_HEADER;
 	key->sk_attno = column;
@@ -365,9 +376,9 @@ outbox_scan_end(OutboxScan *scan)
 }
 
 /*
- * Whether an event is for a consumer at all: one that its subscription did not
- * see, or its own transaction wrote; or all.  The numbers of transactions mean
- * nothing after a restore, but after a promotion they do.
+ * Whether an event is for a consumer at all: one that its subscription did
+ * not see, or its own transaction wrote; or all.  The numbers of transactions
+ * mean nothing after a restore, but after a promotion they do.
  */
 static bool
 wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * owner_query.c
- *	  The extension's own queries: run as the owner of the state tables, and with
- *	  settings of their own.
+ *	  The extension's own queries: run as the owner of the state tables,
+ *	  and with settings of their own.
  *
- * For what is not hot, or is a question about sets.  Every name and operator in
- * a query is qualified, so that no search_path has a say.
+ * For what is not hot, or is a question about sets.  Every name and operator
+ * in a query is qualified, so that no search_path has a say.
  *
  * Locks: those of the queries.
  *
@@ -80,7 +80,9 @@ static const Setting settings[] = {
 	{"jit", "off", .boolean = &jit_enabled, .number = false}
 };
 
-/* Where there is a choice: a plan made for a small table would stay for ever. */
+/*
+ * Where there is a choice: a plan made for a small table would stay for ever.
+ */
 static const Setting plan_each_time = {"plan_cache_mode", "force_custom_plan",
 	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN
 };
@@ -119,14 +121,14 @@ static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
  * earlier: the caller's statement may have changed the role meanwhile.  After
  * an error the abort of the (sub)transaction restores it.
  *
- * What parsing makes of the query, a constant of which only the address counts,
- * is kept.  One that reads tables is planned each time, as they are then.
- * Planner and executor have the settings above, under which no code of a user
- * runs.
+ * What parsing makes of the query, a constant of which only the address
+ * counts, is kept.  One that reads tables is planned each time, as they are
+ * then.  Planner and executor have the settings above, under which no code of
+ * a user runs.
  *
- * nulls may be NULL: then no argument is; snapshot is what the query sees, NULL for
- * what any query at this isolation level would.  The result is given to handle,
- * if there is one, as the caller again; it runs in SPI's memory.
+ * nulls may be NULL: then no argument is; snapshot is what the query sees,
+ * NULL for what any query at this isolation level would.  The result is given
+ * to handle, if there is one, as the caller again; it runs in SPI's memory.
  */
 void
 owner_query_run(const char *query, int nargs, Oid *argtypes, Datum *args,
@@ -244,7 +246,9 @@ use_safe_path(void)
 								 GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Until AtEOXact_GUC().  Only what differs is set: by default two or three. */
+/*
+ * Until AtEOXact_GUC().  Only what differs is set: by default two or three.
+ */
 static void
 use_own_settings(const KeptQuery *kept)
 {
@@ -271,8 +275,8 @@ use_setting(const Setting *setting)
 }
 
 /*
- * The same for a query that returns one row of nresults columns of type bigint,
- * none of them NULL, or nothing at all.
+ * The same for a query that returns one row of nresults columns of type
+ * bigint, none of them NULL, or nothing at all.
  */
 void
 owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,

@@ -6,8 +6,8 @@
  * A pass belongs to the subtransaction in which it was given: it is handed up
  * when that commits, and gone when it is rolled back or when the transaction
  * ends, PREPARE included.  The passes are a stack: those of the innermost
- * subtransaction are on top.  Beside it a hash table has their keys, to find one
- * among many.
+ * subtransaction are on top.  Beside it a hash table has their keys, to find
+ * one among many.
  *
  * Locks: none.
  *

@@ -4,10 +4,10 @@
  *	  Protected tables: writes only in a transaction that passed the gate.
  *
  * The gate gives the transaction a pass (pass.c) for the job that it answers
- * "committed" for.  AFTER ROW triggers look for the pass of the job that a row
- * belongs to; AFTER, because only then all other triggers and the generated
- * columns have had their say about the key.  TRUNCATE has no rows and gets a
- * trigger of its own.
+ * "committed" for.  AFTER ROW triggers look for the pass of the job that a
+ * row belongs to; AFTER, because only then all other triggers and the
+ * generated columns have had their say about the key.  TRUNCATE has no rows
+ * and gets a trigger of its own.
  *
  * Locks: on the table and its partitions what CREATE TRIGGER and DROP TRIGGER
  * take.  A check takes none and reads no table.
@@ -142,8 +142,8 @@ trigger_data(FunctionCallInfo fcinfo)
 }
 
 /*
- * Reads the arguments of the trigger.  They are looked up once per command and
- * table: the FmgrInfo of a trigger lives that long.
+ * Reads the arguments of the trigger.  They are looked up once per command
+ * and table: the FmgrInfo of a trigger lives that long.
  */
 static Guard *
 get_guard(FunctionCallInfo fcinfo, TriggerData *trigger)
@@ -212,8 +212,8 @@ refuse_write(Relation rel, const Guard *guard, const text *job_key)
 }
 
 /*
- * A key in an error message is something read from the table.  (And one that is
- * longer than any job's only fills the log.)
+ * A key in an error message is something read from the table.  (And one that
+ * is longer than any job's only fills the log.)
  */
 static bool
 may_see_key(Relation rel, const Guard *guard, const text *job_key)
@@ -260,7 +260,9 @@ fencing_protect(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("exactly one of job_key_column and job_key must be given")));
 
-	/* DROP TRIGGER takes the stronger lock, and a lock raised is a deadlock */
+	/*
+	 * DROP TRIGGER takes the stronger lock, and a lock raised is a deadlock
+	 */
 	namespace = get_func_namespace(fcinfo->flinfo->fn_oid);
 	lockmode = is_guarded(PG_GETARG_OID(0), namespace) ? AccessExclusiveLock :
 		ShareRowExclusiveLock;
@@ -287,7 +289,9 @@ fencing_protect(PG_FUNCTION_ARGS)
 
 	drop_guards(rel, namespace, lockmode);
 
-	/* partitions get row triggers from their parent, present and future ones */
+	/*
+	 * partitions get row triggers from their parent, present and future ones
+	 */
 	execute_command(psprintf("CREATE TRIGGER %s AFTER INSERT OR UPDATE OR DELETE ON %s"
 							 " FOR EACH ROW EXECUTE FUNCTION %s(%s)",
 							 ROW_TRIGGER, qualified_name(rel),
@@ -455,8 +459,8 @@ warn_of_trigger_privilege(Oid relid)
 }
 
 /*
- * Takes the guards off a table and its partitions.  Those that a partition has
- * from its parent go with the parent's.
+ * Takes the guards off a table and its partitions.  Those that a partition
+ * has from its parent go with the parent's.
  */
 static void
 drop_guards(Relation root, Oid namespace, LOCKMODE lockmode)
@@ -499,12 +503,13 @@ is_guarded(Oid relid, Oid namespace)
 }
 
 /*
- * The names of the guards that are the table's own, and whether it has any from
- * its parent.  They are known by their functions, as anybody may have renamed
- * them.
+ * The names of the guards that are the table's own, and whether it has any
+ * from its parent.  They are known by their functions, as anybody may have
+ * renamed them.
  *
- * Nothing is looked up while the relcache entry is read.  A GRANT elsewhere takes
- * no lock on the table, and with the next look-up the triggers are built anew.
+ * Nothing is looked up while the relcache entry is read.  A GRANT elsewhere
+ * takes no lock on the table, and with the next look-up the triggers are
+ * built anew.
  */
 static List *
 guard_names(Relation rel, Oid namespace, bool *cloned)

@@ -9,10 +9,11 @@
  * The revisions are the receipts; they are immutable and never go, so every
  * attempt at a version that exists is replayed or in conflict.
  *
- * A new document has no row to lock.  Its version 1 is a slot, taken once under
- * a key lock, as the keys of once.c are.
+ * A new document has no row to lock.  Its version 1 is a slot, taken once
+ * under a key lock, as the keys of once.c are.
  *
- * A deletion is a version without content, and has the digest of the empty text.
+ * A deletion is a version without content, and has the digest of the empty
+ * text.
  *
  * Each version is an event of the outbox, in the same transaction.
  *
@@ -53,7 +54,10 @@ typedef struct PublishGate
 	Relation	revisions;
 } PublishGate;
 
-/* What a call of fencing_publish_force() made, for the other columns of its row. */
+/*
+ * What a call of fencing_publish_force() made, for the other columns of its
+ * row.
+ */
 typedef struct ForcedVersion
 {
 	MemoryContextCallback callback;
@@ -231,9 +235,10 @@ publish_above(void *arg, Snapshot snapshot)
 }
 
 /*
- * (fencing_publish_force(…)).* calls the function once per column, from one place
- * in the text.  The first call makes a version, those of the other columns are
- * answered with that, as far as the client's own command can be told from others.
+ * (fencing_publish_force(…)).* calls the function once per column, from one
+ * place in the text.  The first call makes a version, those of the other
+ * columns are answered with that, as far as the client's own command can be
+ * told from others.
  */
 static bool
 is_another_column(FunctionCallInfo fcinfo, const text *document_id)
@@ -276,7 +281,9 @@ begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind)
 	publish->kind = kind;
 }
 
-/* The version that the publisher has seen, 0 for none.  Raises 22004, 22023. */
+/*
+ * The version that the publisher has seen, 0 for none.  Raises 22004, 22023.
+ */
 static void
 arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
 {
@@ -406,7 +413,10 @@ source_content(const text *document_id, int64 version)
 	return content;
 }
 
-/* The latest version of a document as the snapshot sees it, or PUBLISH_NO_VERSION. */
+/*
+ * The latest version of a document as the snapshot sees it, or
+ * PUBLISH_NO_VERSION.
+ */
 int64
 publish_latest_version(const text *document_id, Snapshot snapshot)
 {
@@ -451,7 +461,10 @@ publish_revision_content(Relation revisions, const Revision *revision)
 	return isnull ? NULL : DatumGetJsonbP(content);
 }
 
-/* Raises LF001; latest is PUBLISH_NO_VERSION if there is no such document; hint may be NULL. */
+/*
+ * Raises LF001; latest is PUBLISH_NO_VERSION if there is no such document;
+ * hint may be NULL.
+ */
 void
 publish_never_published(const text *document_id, int64 version, int64 latest, const char *hint)
 {
@@ -489,7 +502,9 @@ find_published(Gate *gate, Snapshot snapshot)
 	gate->receipt.committed_at = revision.committed_at;
 }
 
-/* The fence is the version to come, which is the only one that is accepted. */
+/*
+ * The fence is the version to come, which is the only one that is accepted.
+ */
 static void
 find_document(Gate *gate, Snapshot snapshot)
 {

@@ -1,16 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * purge.c
- *	  Removing what has been kept long enough, in batches, beside live traffic.
+ *	  Removing what has been kept long enough, in batches, beside live
+ *	  traffic.
  *
  * A receipt that was removed must never look like one that has not been
- * written yet, so the fence of its job remembers up to which token receipts may
- * be gone.  Both are written in one transaction, and whoever judges reads both
- * with one snapshot.  A job's current token may still be committed with, so its
- * receipts stay; fencing_forget() removes an ended job with everything.
+ * written yet, so the fence of its job remembers up to which token receipts
+ * may be gone.  Both are written in one transaction, and whoever judges reads
+ * both with one snapshot.  A job's current token may still be committed with,
+ * so its receipts stay; fencing_forget() removes an ended job with
+ * everything.
  *
- * Locks: rows, and fencing.request_schemas (ShareRowExclusiveLock), never waiting:
- * what is not free is passed over.
+ * Locks: rows, and fencing.request_schemas (ShareRowExclusiveLock), never
+ * waiting: what is not free is passed over.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -32,9 +34,9 @@
 #include "utils/snapmgr.h"
 
 /*
- * What can be purged.  Each query takes $1, a time before which things are old
- * enough, and $2, how many to take, and returns how many are gone, and how many
- * it chose: another purge may have been faster with some of those.
+ * What can be purged.  Each query takes $1, a time before which things are
+ * old enough, and $2, how many to take, and returns how many are gone, and
+ * how many it chose: another purge may have been faster with some of those.
  */
 typedef struct Purge
 {
@@ -44,9 +46,9 @@ typedef struct Purge
 } Purge;
 
 /*
- * Chooses the oldest receipts whose fences are free, and locks those as it goes:
- * a job that is committing is left for later and does not count.  Under READ
- * COMMITTED the locked row has the last word on what is superseded.
+ * Chooses the oldest receipts whose fences are free, and locks those as it
+ * goes: a job that is committing is left for later and does not count.  Under
+ * READ COMMITTED the locked row has the last word on what is superseded.
  */
 static const char receipts_query[] =
 	"WITH purgeable AS MATERIALIZED ("
@@ -72,10 +74,10 @@ static const char receipts_query[] =
 	" (SELECT pg_catalog.count(*) FROM purgeable)";
 
 /*
- * Records become tombstones after the retention of their operation, tombstones
- * go after its forget_after.  One operation after the other, the one with the
- * oldest record first: so an index has the records in order, and a batch costs
- * the same however many there are.
+ * Records become tombstones after the retention of their operation,
+ * tombstones go after its forget_after.  One operation after the other, the
+ * one with the oldest record first: so an index has the records in order, and
+ * a batch costs the same however many there are.
  */
 static const char records_query[] =
 	"WITH operations AS MATERIALIZED ("
@@ -126,10 +128,10 @@ static const char records_query[] =
 	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM ended)";
 
 /*
- * A retired schema goes when no record is left that needs it.  The delete needs
- * a lock that no call with a new key holds: it would make such a record.  A
- * transaction that is yet to come cannot have retired it: then it was one of
- * the cluster that a dump came from, and is over.
+ * A retired schema goes when no record is left that needs it.  The delete
+ * needs a lock that no call with a new key holds: it would make such a
+ * record.  A transaction that is yet to come cannot have retired it: then it
+ * was one of the cluster that a dump came from, and is over.
  */
 #define SCHEMAS_TO_GO \
 	" FROM fencing.request_schemas s" \
@@ -289,9 +291,9 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 }
 
 /*
- * Leaves it for another time if a call is under way.  The snapshot is taken when
- * the lock is held, at every isolation level: that of the transaction would not
- * show the record that a call has made since.
+ * Leaves it for another time if a call is under way.  The snapshot is taken
+ * when the lock is held, at every isolation level: that of the transaction
+ * would not show the record that a call has made since.
  */
 static void
 purge_schemas(void)

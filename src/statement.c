@@ -1,22 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * statement.c
- *	  The caller's statement: check, keep its plan, run it, convert the result.
+ *	  The caller's statement: check, keep its plan, run it, convert the
+ *	  result.
  *
  * Everything here happens as the caller, with his privileges and search_path:
  * no part of it may be called from inside a switch to the owner.
  *
  * A plan is kept per role, argument types, text and the settings by which the
- * text was read, up to a number of them and of bytes; the one not used for the
- * longest time gives way, and one that is large by itself is not kept.  The role
- * belongs to the key because the right to use a schema is checked when names are
- * looked up, not when the plan runs.  A changed search_path is the plan cache's
- * business: it analyzes the text again.
+ * text was read, up to a number of them and of bytes; the one not used for
+ * the longest time gives way, and one that is large by itself is not kept.
+ * The role belongs to the key because the right to use a schema is checked
+ * when names are looked up, not when the plan runs.  A changed search_path is
+ * the plan cache's business: it analyzes the text again.
  *
  * A statement does what its text would do as a plain statement now.  Analysis
- * turns literals into values, and for some types that value depends on when and
- * under which settings: 'now', a timestamp without zone, '02/01/2026', money.  A
- * statement with such a value is not kept.
+ * turns literals into values, and for some types that value depends on when
+ * and under which settings: 'now', a timestamp without zone, '02/01/2026',
+ * money.  A statement with such a value is not kept.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -55,7 +56,9 @@
 #define CACHE_CAPACITY		128
 #define CACHE_MAX_BYTES		(8 * 1024 * 1024)
 
-/* an application's statement takes 7 to 100 kB; a larger one is a bulk load's */
+/*
+ * an application's statement takes 7 to 100 kB; a larger one is a bulk load's
+ */
 #define ENTRY_MAX_BYTES		(512 * 1024)
 
 /* what a plan is found by, beside the text */
@@ -142,11 +145,11 @@ fencing_statement_cache(PG_FUNCTION_ARGS)
 }
 
 /*
- * Runs the statement and returns its first row as a jsonb Datum in the current
- * memory context, NULL if there is none.  Raises 0A000 before anything runs if
- * it is not exactly one SELECT, INSERT, UPDATE, DELETE or MERGE, 21000 if it
- * returns more than one row, 42701 if two columns of that have one name, and
- * whatever it raises itself.
+ * Runs the statement and returns its first row as a jsonb Datum in the
+ * current memory context, NULL if there is none.  Raises 0A000 before
+ * anything runs if it is not exactly one SELECT, INSERT, UPDATE, DELETE or
+ * MERGE, 21000 if it returns more than one row, 42701 if two columns of that
+ * have one name, and whatever it raises itself.
  */
 Datum
 statement_run(const Statement *statement, bool *isnull)
@@ -207,8 +210,8 @@ execute(const Statement *statement)
 }
 
 /*
- * Runs a kept plan, which nobody may drop meanwhile.  It may have grown by that,
- * also if it fails: a plan for any arguments is made at the sixth run.
+ * Runs a kept plan, which nobody may drop meanwhile.  It may have grown by
+ * that, also if it fails: a plan for any arguments is made at the sixth run.
  */
 static void
 execute_kept(CachedStatement *entry, const Statement *statement)
@@ -313,7 +316,9 @@ find_entry(const StatementKey *key, const char *text)
 	return NULL;
 }
 
-/* Puts the plan into the cache, unless it is one that may not be kept: NULL. */
+/*
+ * Puts the plan into the cache, unless it is one that may not be kept: NULL.
+ */
 static CachedStatement *
 keep(SPIPlanPtr plan, const StatementKey *key)
 {
@@ -354,9 +359,9 @@ count_bytes(CachedStatement *entry)
 }
 
 /*
- * Drops what is too large by itself, and from the end as many statements as are
- * too many.  One whose run called us stays; with more of those than there is
- * room for the cache grows for the time being.
+ * Drops what is too large by itself, and from the end as many statements as
+ * are too many.  One whose run called us stays; with more of those than there
+ * is room for the cache grows for the time being.
  */
 static void
 make_room(void)
@@ -390,8 +395,8 @@ drop(CachedStatement *entry)
 
 /*
  * Is there a literal in the query whose value another time or other settings
- * would have made another one?  Values without a place in the text come from the
- * catalog, of a view or a default: a plain statement finds the same.
+ * would have made another one?  Values without a place in the text come from
+ * the catalog, of a view or a default: a plain statement finds the same.
  */
 static bool
 has_unsteady_literal(Node *node, void *context)
@@ -412,8 +417,9 @@ has_unsteady_literal(Node *node, void *context)
 }
 
 /*
- * The planner puts the body of a function in SQL into the plan, and with it what
- * its literals mean at that moment: then the plan is not kept, only the analysis.
+ * The planner puts the body of a function in SQL into the plan, and with it
+ * what its literals mean at that moment: then the plan is not kept, only the
+ * analysis.
  */
 static void
 plan_for_inlining(CachedPlanSource *source)
@@ -453,9 +459,10 @@ is_users_sql(Oid function, void *context)
 }
 
 /*
- * Does a text always give the same value of this type?  So says the label of its
- * input function.  That of a container is "stable" for the sake of its elements,
- * and that of an enum because of its labels, which the cache watches.
+ * Does a text always give the same value of this type?  So says the label of
+ * its input function.  That of a container is "stable" for the sake of its
+ * elements, and that of an enum because of its labels, which the cache
+ * watches.
  */
 static bool
 is_steady(Oid type)
@@ -548,7 +555,9 @@ command_name(RawStmt *command)
 	return IsA(command->stmt, SelectStmt) ? "SELECT INTO" : CreateCommandName(command->stmt);
 }
 
-/* Makes a syntax error point into the statement, not into the client's query. */
+/*
+ * Makes a syntax error point into the statement, not into the client's query.
+ */
 static void
 parse_error_context(void *arg)
 {
@@ -617,7 +626,9 @@ refuse_duplicate_columns(TupleDesc tupdesc)
 	}
 }
 
-/* to_jsonb(record), which takes the type of its argument from the expression. */
+/*
+ * to_jsonb(record), which takes the type of its argument from the expression.
+ */
 static Datum
 row_to_jsonb(HeapTuple tuple, TupleDesc tupdesc)
 {

@@ -3,23 +3,23 @@
  * store.c
  *	  The state tables: look up, lock, write.
  *
- * The hot tables are reached through the table access method and their primary
- * keys, without planner or executor: a probe costs about a microsecond, no
- * plan can be pinned to a sequential scan, and no name is ever resolved
- * through search_path.  The tables carry no triggers and no constraints but
- * NOT NULL and the primary key, which store_table.c makes sure of, so nothing is
- * passed over.
+ * The hot tables are reached through the table access method and their
+ * primary keys, without planner or executor: a probe costs about a
+ * microsecond, no plan can be pinned to a sequential scan, and no name is
+ * ever resolved through search_path.  The tables carry no triggers and no
+ * constraints but NOT NULL and the primary key, which store_table.c makes
+ * sure of, so nothing is passed over.
  *
  * Rows are searched with SnapshotAny and judged one by one against an MVCC
  * snapshot.  An index scan with the MVCC snapshot itself would, under
  * SERIALIZABLE, take predicate locks on index pages, and transactions on
- * different keys of one page would fail each other.  Where a predicate lock is
- * needed it is taken on the row (store_visible_to_transaction).
+ * different keys of one page would fail each other.  Where a predicate lock
+ * is needed it is taken on the row (store_visible_to_transaction).
  *
- * A row is locked FOR NO KEY UPDATE in the version that was looked at.  Getting
- * that lock means that nothing has moved since; otherwise the caller looks
- * again.  The snapshot that found the row must stay registered until then, or
- * its line pointer could be used again.
+ * A row is locked FOR NO KEY UPDATE in the version that was looked at.
+ * Getting that lock means that nothing has moved since; otherwise the caller
+ * looks again.  The snapshot that found the row must stay registered until
+ * then, or its line pointer could be used again.
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -108,7 +108,9 @@ store_until_decided(StoreLook look, void *arg)
 	}
 }
 
-/* Raises 25006 or 25000 where nothing can be written, before the first lock. */
+/*
+ * Raises 25006 or 25000 where nothing can be written, before the first lock.
+ */
 void
 store_begin_write(const char *function)
 {
@@ -161,8 +163,8 @@ store_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 }
 
 /*
- * The transaction that has made the row with this primary key and has not ended;
- * invalid if there is none but our own.
+ * The transaction that has made the row with this primary key and has not
+ * ended; invalid if there is none but our own.
  */
 TransactionId
 store_find_maker(Relation rel, int nkeys, const Datum *keys)
@@ -348,11 +350,11 @@ store_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
  * returns whether it wants to keep the lock, that is whether it wrote or the
  * caller will.  Returns false if the row had moved: then look again.
  *
- * With expect_write a row that nobody held when the snapshot was taken is locked
- * without further ado.  Else, and for a wait, a subtransaction lets go of a lock
- * that is not kept.  (What is left: somebody who came after the snapshot, and has
- * committed before our lock.  Then a call that does not write leaves the lock to
- * the end of its transaction.)
+ * With expect_write a row that nobody held when the snapshot was taken is
+ * locked without further ado.  Else, and for a wait, a subtransaction lets go
+ * of a lock that is not kept.  (What is left: somebody who came after the
+ * snapshot, and has committed before our lock.  Then a call that does not
+ * write leaves the lock to the end of its transaction.)
  */
 bool
 store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expect_write,
@@ -398,7 +400,10 @@ had_locker(HeapTuple tuple, Snapshot snapshot)
 
 	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
 		return false;
-	/* first: the numbers of multixacts begin where those of transactions do not */
+	/*
+	 * first: the numbers of multixacts begin where those of transactions do
+	 * not
+	 */
 	if (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI)
 		return true;
 	if (!TransactionIdIsNormal(xmax))
@@ -486,8 +491,8 @@ store_update(Relation rel, HeapTuple old, const Datum *values, const bool *nulls
 }
 
 /*
- * Columns that an administrator has added and dropped again stay in the table's
- * descriptor, after those that values and nulls have.
+ * Columns that an administrator has added and dropped again stay in the
+ * table's descriptor, after those that values and nulls have.
  */
 static HeapTuple
 form_tuple(Relation rel, const Datum *values, const bool *nulls)

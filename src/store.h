@@ -3,8 +3,8 @@
  * store.h
  *	  The state tables, and how all parts look at them and write them.
  *
- * Locks, one order for all: key lock, fence row, lease row, floor row; several
- * jobs in one transaction sorted by key.  Tables are opened with
+ * Locks, one order for all: key lock, fence row, lease row, floor row;
+ * several jobs in one transaction sorted by key.  Tables are opened with
  * RowExclusiveLock; a call that wrote nothing gives that back at once.
  *
  * Copyright (c) 2026, the fencing authors
@@ -27,7 +27,8 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * store_table.c: which state tables there are, and that they are what was made
+ * store_table.c: which state tables there are, and that they are what was
+ * made
  */
 typedef enum StoreTable
 {

@@ -338,8 +338,8 @@ store_table_open(StoreTable table, LOCKMODE lockmode)
 }
 
 /*
- * The same for the tables of a query of ours.  Its triggers would be fired; but
- * one that skips or changes a row is as bad there.
+ * The same for the tables of a query of ours.  Its triggers would be fired;
+ * but one that skips or changes a row is as bad there.
  */
 void
 store_table_verify_plan(SPIPlanPtr plan)
@@ -550,8 +550,8 @@ check_constraints(Relation rel)
 }
 
 /*
- * What sees no row of ours does no harm: a trigger for TRUNCATE, which we never
- * do, or before a statement.
+ * What sees no row of ours does no harm: a trigger for TRUNCATE, which we
+ * never do, or before a statement.
  */
 static void
 check_triggers(Relation rel, const TableShape *shape)

@@ -5,8 +5,8 @@
  *
  * The lease of a target is that of a job whose key is made of both ids.
  *
- * A target that is retired keeps its row, so that it does not begin anew below
- * what it has had when it is desired again.
+ * A target that is retired keeps its row, so that it does not begin anew
+ * below what it has had when it is desired again.
  *
  * Locks: desire: the key lock of the target (to make the row) or the row in
  * fencing.targets, waiting; reject, forget: the row, waiting.
@@ -112,7 +112,9 @@ target_read(Relation targets, Target *target, HeapTuple tuple)
 	target->retired = DatumGetBool(target->values[Anum_targets_retired - 1]);
 }
 
-/* The job whose lease the target's writer has: both keys with their lengths. */
+/*
+ * The job whose lease the target's writer has: both keys with their lengths.
+ */
 text *
 target_job_key(const Target *target)
 {
@@ -150,8 +152,8 @@ target_never_desired(const Target *target)
 }
 
 /*
- * Whether nobody is to write this version, which is above the applied one: the
- * target is pinned to a lower one, or has rejected it.
+ * Whether nobody is to write this version, which is above the applied one:
+ * the target is pinned to a lower one, or has rejected it.
  */
 bool
 target_is_undesired(const Target *target, int64 version)
@@ -176,7 +178,9 @@ is_rejected(const Target *target, int64 version)
 	return false;
 }
 
-/* They are not null, and of a type that is aligned as the array's data are. */
+/*
+ * They are not null, and of a type that is aligned as the array's data are.
+ */
 static const int64 *
 rejected_versions(const Target *target, int *count)
 {
@@ -216,8 +220,8 @@ target_begin(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 }
 
 /*
- * Nothing but the call itself writes the target's row while its statement runs.
- * Raises 55006.
+ * Nothing but the call itself writes the target's row while its statement
+ * runs.  Raises 55006.
  */
 static void
 refuse_in_apply(const TargetCall *call, const char *function)
@@ -405,7 +409,10 @@ check_desired(TargetCall *call)
 	(void) require_published(call);
 }
 
-/* The latest version; none of a document that is published elsewhere: any may be. */
+/*
+ * The latest version; none of a document that is published elsewhere: any may
+ * be.
+ */
 static int64
 require_published(TargetCall *call)
 {
@@ -506,7 +513,10 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 	return args_answer(fcinfo, call.outcome, NULL, NULL);
 }
 
-/* Whether nothing is to be written: the version is too old, or rejected already. */
+/*
+ * Whether nothing is to be written: the version is too old, or rejected
+ * already.
+ */
 static bool
 needs_no_mark(TargetCall *call)
 {
