@@ -26,7 +26,7 @@ OBJS = \
 	src/once.o src/once_operation.o src/once_authorize.o src/once_schema.o \
 	src/once_projection.o src/once_value.o src/once_format.o \
 	src/outbox.o src/outbox_ack.o src/outbox_scan.o \
-	src/publish.o src/target.o src/apply.o src/apply_external.o \
+	src/publish.o src/publish_read.o src/target.o src/apply.o src/apply_external.o \
 	src/pass.o src/protect.o src/purge.o src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 

@@ -514,7 +514,7 @@ CREATE TABLE fencing.outbox_consumers (
 	mark_no bigint NOT NULL
 ) USING heap WITH (fillfactor = 50);
 
-COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for him';
+COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for each';
 COMMENT ON COLUMN fencing.outbox_consumers.consumer IS 'job_key under which the consumer''s relays take turns';
 COMMENT ON COLUMN fencing.outbox_consumers.since IS 'snapshot of the subscription: events that it sees are not delivered; NULL: all are';
 COMMENT ON COLUMN fencing.outbox_consumers.since_era IS 'epoch of the database at the subscription';
@@ -1068,7 +1068,7 @@ BEGIN
 END
 $$;
 
--- Who may create functions beside ours can make one of the same name that suits a
+-- A role that may create functions beside these can make one of the same name that suits a
 -- call better, and have it run as the caller.  The owners of schema and database
 -- could do worse.
 DO $$
@@ -1103,7 +1103,7 @@ GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(json
 	fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) TO PUBLIC;
 
 -- and the triggers of protected tables, which do nothing but refuse: a table's
--- owner needs the privilege to make a partition, whoever has protected it
+-- owner needs the privilege to make a partition, no matter which role has protected it
 GRANT EXECUTE ON FUNCTION fencing_guard_row(), fencing_guard_truncate() TO PUBLIC;
 
 -- counters of the caller's own connection; it is not in schema fencing, to which

@@ -220,6 +220,7 @@ begin_change(AccessChange *change, FunctionCallInfo fcinfo, const char *function
 	UnregisterSnapshot(snapshot);
 }
 
+/* Keeps the lock to the end of the transaction. */
 static void
 end_change(AccessChange *change)
 {
@@ -227,6 +228,7 @@ end_change(AccessChange *change)
 	ForceSyncCommit();
 }
 
+/* The kind of access.  Raises 22004, 22023. */
 static const AccessKind *
 arg_access(FunctionCallInfo fcinfo, int argno, const char *name)
 {
@@ -393,6 +395,7 @@ may_read_outbox(Oid roleid)
 	return found;
 }
 
+/* Does the role itself, not by PUBLIC or membership, have the privilege? */
 static bool
 has_in_acl(Datum value, Oid roleid, AclMode privilege)
 {

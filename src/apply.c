@@ -96,6 +96,7 @@ fencing_apply(PG_FUNCTION_ARGS)
 	return gate_call(fcinfo, &apply.gate);
 }
 
+/* Raises 22004, 22023, 54000, LF002. */
 static void
 read_apply_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
@@ -117,6 +118,7 @@ read_apply_arguments(Gate *gate, FunctionCallInfo fcinfo)
 		check_content(apply);
 }
 
+/* The scope is the target. */
 static void
 open_apply(Gate *gate)
 {
@@ -129,6 +131,7 @@ open_apply(Gate *gate)
 	apply->revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
 }
 
+/* What the gate saw last is what the answer tells. */
 static void
 close_apply(Gate *gate, LOCKMODE lockmode)
 {
@@ -224,6 +227,7 @@ find_applied(Gate *gate, Snapshot snapshot)
 	}
 }
 
+/* The fence is the applied version; of a retired target there is none. */
 static void
 find_watermark(Gate *gate, Snapshot snapshot)
 {
@@ -286,6 +290,7 @@ apply_accepted(Gate *gate)
 	pass_give(target_job_key(target));
 }
 
+/* The receipt is the row of the target itself. */
 static void
 keep_applied(Gate *gate)
 {
@@ -323,6 +328,7 @@ never_desired_or_published(const Gate *gate)
 	target_never_desired(target);
 }
 
+/* The version, its document and the target. */
 static char *
 describe_apply(const Gate *gate)
 {

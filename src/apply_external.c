@@ -3,7 +3,7 @@
  * apply_external.c
  *	  Applying to a target outside this database.
  *
- * A target that cannot write conditionally is written by whoever has its
+ * A target that cannot write conditionally is written by the holder of its
  * lease: begin hands out a version, observe says whether to write it, and
  * after the write what was read back from the target.  Nothing counts as
  * applied without that.  A writer that was paused can still overwrite such a
@@ -88,6 +88,7 @@ fencing_apply_begin(PG_FUNCTION_ARGS)
 	return answer;
 }
 
+/* Hands out what there is to write, if there is something. */
 static bool
 look_begin(void *arg, Snapshot snapshot)
 {
@@ -150,7 +151,7 @@ hand_out(void *arg)
 	if (call->outcome == FENCING_HELD)
 		return false;
 
-	/* whoever had it before may have written it */
+	/* its former holder may have written it */
 	snapshot = store_fresh_snapshot();
 	chosen = choose_version(call, snapshot);
 	lock = store_lock_row(call->targets, target->tuple, LockWaitSkip);
@@ -173,6 +174,7 @@ hand_out(void *arg)
 	return target_write(call);
 }
 
+/* What is handed out, or what the target has already. */
 static Datum
 begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * args.c
- *	  Arguments in, answers out: what all SQL functions of ours share.
+ *	  Arguments in, answers out: what all SQL functions share.
  *
  * The functions are not STRICT: a NULL is an error that names the argument,
  * and not a NULL answer that a client takes for "not acquired".
@@ -77,6 +77,7 @@ args_step(FunctionCallInfo fcinfo, int argno, const char *name)
 	return arg_name(fcinfo, argno, name, true);
 }
 
+/* A text that is a key, or a part of one. */
 static text *
 arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty)
 {
@@ -191,6 +192,7 @@ args_retention(FunctionCallInfo fcinfo, int argno, const char *name)
 	return retention;
 }
 
+/* As the session would show it. */
 static char *
 interval_to_cstring(const Interval *interval)
 {
@@ -224,6 +226,7 @@ args_same_text(const text *a, const text *b)
 		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
 }
 
+/* The word that clients see. */
 const char *
 args_outcome_name(FencingOutcome outcome)
 {

@@ -244,6 +244,7 @@ compare_members(const void *a, const void *b)
 	return ka->val.string.len - kb->val.string.len;
 }
 
+/* A value that has no others in it. */
 static void
 write_scalar(const JsonbValue *value, StringInfo out)
 {

@@ -87,6 +87,7 @@ fencing_commit(PG_FUNCTION_ARGS)
 	return gate_call(fcinfo, &commit.gate);
 }
 
+/* Raises 22004, 22023, 54000, LF002. */
 static void
 read_commit_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
@@ -106,6 +107,7 @@ read_commit_arguments(Gate *gate, FunctionCallInfo fcinfo)
 	gate->digest = digest_make(commit->payload, DIGEST_VERSION);
 }
 
+/* The scope is the job. */
 static void
 open_commit(Gate *gate)
 {
@@ -117,6 +119,7 @@ open_commit(Gate *gate)
 	commit->receipts = store_table_open(STORE_RECEIPTS, RowExclusiveLock);
 }
 
+/* The tables of open_commit(). */
 static void
 close_commit(Gate *gate, LOCKMODE lockmode)
 {
@@ -177,6 +180,7 @@ same_token_and_step(const Gate *a, const Gate *b)
 		args_same_text(((const CommitGate *) a)->step, ((const CommitGate *) b)->step);
 }
 
+/* By job, token and step. */
 static void
 find_commit_receipt(Gate *gate, Snapshot snapshot)
 {
@@ -210,12 +214,14 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
 }
 
+/* The fence of the job. */
 static void
 find_commit_fence(Gate *gate, Snapshot snapshot)
 {
 	job_find_fence(gate->scope_rel, ((CommitGate *) gate)->job_key, snapshot, &gate->fence);
 }
 
+/* Another version of the digest is made only if a receipt has it. */
 static bytea *
 make_commit_digest(Gate *gate)
 {
@@ -224,12 +230,14 @@ make_commit_digest(Gate *gate)
 	return digest_make(((CommitGate *) gate)->payload, gate->receipt.digest_version);
 }
 
+/* From here on protected tables may be written for the job. */
 static void
 commit_accepted(Gate *gate)
 {
 	pass_give(((CommitGate *) gate)->job_key);
 }
 
+/* A row in fencing.receipts. */
 static void
 keep_commit_receipt(Gate *gate)
 {
@@ -248,12 +256,14 @@ keep_commit_receipt(Gate *gate)
 	store_insert(commit->receipts, values, nulls);
 }
 
+/* Raises LF001. */
 static void
 token_never_issued(const Gate *gate)
 {
 	job_never_issued(((const CommitGate *) gate)->job_key, gate->number, &gate->fence);
 }
 
+/* The token and step, and their job. */
 static char *
 describe_commit(const Gate *gate)
 {

@@ -95,6 +95,7 @@ pgcrypto_digest(void)
 	return &digest_function;
 }
 
+/* The function digest(bytea, text) among the members of pgcrypto. */
 static Oid
 find_pgcrypto_digest(void)
 {
@@ -122,6 +123,7 @@ find_pgcrypto_digest(void)
 	return found;
 }
 
+/* A function of any name may have been replaced. */
 static void
 count_function_change(Datum arg, int cacheid, uint32 hashvalue)
 {

@@ -5,7 +5,7 @@
  *
  * A commit waits for a synchronous standby before others see it.  But a wait
  * that was cancelled, or cut short by a crash, leaves a commit that is seen
- * and may be nowhere else.  Whoever tells a client by reading, and not by
+ * and may be nowhere else.  A call that tells a client by reading, and not by
  * writing, that something has taken effect waits here first: else a failover
  * could take back what was told.
  *

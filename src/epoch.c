@@ -48,7 +48,7 @@
 #define MAX_EPOCH			(PG_INT64_MAX >> EPOCH_BITS)
 
 /*
- * how far a new identity goes up: more promotions than anybody has behind him
+ * how far a new identity goes up: more promotions than any cluster has had
  */
 #define NEW_IDENTITY_EPOCHS 1024
 
@@ -219,7 +219,7 @@ fencing_new_epoch(PG_FUNCTION_ARGS)
 
 /*
  * Takes ExclusiveLock on fencing.floor to the end of the transaction.
- * Whoever comes while we stand in line waits behind us, so we do that for a
+ * Callers who come while we stand in line wait behind us, so we do that for a
  * moment only; for those who have the lock for longer we wait beside the
  * line.  Raises 40P01, 55P03 and the like, as any lock.
  */
@@ -276,6 +276,7 @@ tell_lockers(const LOCKTAG *tag)
 	owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, notice_lockers, NULL);
 }
 
+/* Tells the administrator whom the new epoch waits for. */
 static void
 notice_lockers(SPITupleTable *rows, uint64 count, void *arg)
 {
@@ -291,10 +292,10 @@ notice_lockers(SPITupleTable *rows, uint64 count, void *arg)
 }
 
 /*
- * Moves every sequence of ours above what its table holds, or held: logical
- * replication copies rows and no sequences.  With fencing.floor locked nobody
- * draws a number, so none goes down.  Of events what consumers know counts
- * too: a number that they take for done would never be delivered.
+ * Moves every sequence of the extension above what its table holds, or held:
+ * logical replication copies rows and no sequences.  With fencing.floor
+ * locked nobody draws a number, so none goes down.  Of events what consumers
+ * know counts too: a number that they take for done would never be delivered.
  */
 static void
 advance_sequences(void)
@@ -343,6 +344,7 @@ epoch_enter(void)
 	return current_epoch << EPOCH_BITS;
 }
 
+/* Gives the lock of epoch_enter() back; nothing has been written. */
 void
 epoch_leave(void)
 {
@@ -371,6 +373,7 @@ is_behind(const Identity *identity, TimeLineID tli)
 	return identity->own != NULL && tli < identity->own_tli;
 }
 
+/* Raises 55000. */
 static void
 require_not_behind(const Identity *identity, TimeLineID tli)
 {
@@ -392,8 +395,8 @@ epoch_current(void)
 
 /*
  * The epoch of a database on this timeline.  A row of another identity with
- * an epoch not below ours is from a database of which this one is a copy, or
- * that is a copy of this one: then we go above all of them.
+ * an epoch not below its own is from a database of which this one is a copy,
+ * or that is a copy of this one: then we go above all of them.
  */
 static int64
 compute_epoch(const Identity *identity, TimeLineID tli)
@@ -404,6 +407,7 @@ compute_epoch(const Identity *identity, TimeLineID tli)
 		NEW_IDENTITY_EPOCHS + (tli - 1);
 }
 
+/* Raises 54000 if no epochs are left. */
 static void
 check_epoch(int64 epoch)
 {
@@ -413,6 +417,7 @@ check_epoch(int64 epoch)
 				 errmsg("there are no epochs left")));
 }
 
+/* With a snapshot of its own. */
 static void
 look_afresh(Relation rel, Identity *identity)
 {
@@ -468,7 +473,7 @@ identity_key(Datum *key)
 
 /*
  * The highest token of a forgotten job, read afresh; the caller holds the key
- * lock or the fence, so that his job cannot be forgotten meanwhile.
+ * lock or the fence, so that the job cannot be forgotten meanwhile.
  */
 int64
 epoch_floor(void)
@@ -579,7 +584,7 @@ epoch_record_revocation(text *job_key, int64 token, text *reason)
 }
 
 /*
- * Raises the floor to token if it is lower, waiting for whoever else does so.
+ * Raises the floor to token if it is lower, waiting for another that does so.
  * Forgetting a job is the only caller, and the floor is the last of its
  * locks.
  */
@@ -593,6 +598,7 @@ epoch_raise_floor(int64 token)
 	table_close(raise.rel, NoLock);
 }
 
+/* Raises the row of this identity, or makes it. */
 static bool
 look_floor(void *arg, Snapshot snapshot)
 {
@@ -610,6 +616,7 @@ look_floor(void *arg, Snapshot snapshot)
 							  raise_floor, raise);
 }
 
+/* The row of this identity is made, unless another was faster. */
 static bool
 make_floor(void *arg, Snapshot snapshot)
 {
@@ -619,6 +626,7 @@ make_floor(void *arg, Snapshot snapshot)
 	return raise->identity.own == NULL && raise_floor(raise);
 }
 
+/* The row is locked, or is not there yet. */
 static bool
 raise_floor(void *arg)
 {

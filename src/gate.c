@@ -5,8 +5,8 @@
  *
  * Every part keeps a fence per scope, the highest number accepted or issued,
  * and a receipt per number with the digest of its content.  The receipt is
- * looked up before the fence: whoever was accepted is told so also after the
- * fence has moved on.
+ * looked up before the fence: an attempt that was accepted is told so also
+ * after the fence has moved on.
  *
  * First both are looked at without a lock, with one fresh snapshot.  A
  * receipt, or a fence above the number, decides at once: neither ever goes
@@ -116,6 +116,7 @@ gate_in_statement(void)
 	return in_progress != NULL;
 }
 
+/* Is the gate about this row of this table? */
 static bool
 has_scope(const Gate *gate, Relation scope_rel, const Datum *scope, int nscope)
 {
@@ -157,6 +158,7 @@ decide(Gate *gate)
 		gate->kind->never_issued(gate);
 }
 
+/* One look at receipt and fence; returns whether it decided. */
 static bool
 look(void *arg, Snapshot snapshot)
 {
@@ -202,8 +204,8 @@ decide_again(void *arg)
 
 /*
  * The same for a kind without fences, of which each number is a slot that is
- * taken once.  The lock is the one for making the slot's row.  Whoever had to
- * wait for it looks again from his beginning: FENCING_AGAIN.  With no_wait he
+ * taken once.  The lock is the one for making the slot's row.  A call that
+ * had to wait for it begins anew: FENCING_AGAIN.  With no_wait it
  * is told FENCING_HELD instead.
  */
 static void
@@ -402,7 +404,7 @@ gate_same_fence(const GateFence *a, const GateFence *b, int64 number)
 static void
 accept(Gate *gate)
 {
-	/* what the client is told must survive a crash, whatever his settings */
+	/* what the client is told must survive a crash, whatever its settings */
 	ForceSyncCommit();
 
 	gate->committed_at = GetCurrentTimestamp();
@@ -431,18 +433,21 @@ accept(Gate *gate)
 		unlock_slot(gate);
 }
 
+/* The key lock of the scope's row. */
 static bool
 lock_slot(const Gate *gate, bool wait)
 {
 	return key_lock_absent(gate->scope_rel, gate->nscope, gate->scope, wait);
 }
 
+/* Gives the key lock back. */
 static void
 unlock_slot(const Gate *gate)
 {
 	key_lock_release(gate->scope_rel, gate->nscope, gate->scope);
 }
 
+/* The CONTEXT of an error of the statement. */
 static void
 add_context(void *arg)
 {

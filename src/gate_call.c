@@ -124,6 +124,7 @@ attempt(void *arg)
 	return call->gate->outcome == FENCING_COMMITTED;
 }
 
+/* The statement, if there is one; its arguments are in place. */
 static void
 read_statement(Gate *gate, FunctionCallInfo fcinfo)
 {
@@ -244,6 +245,7 @@ caller(FunctionCallInfo fcinfo)
 	return CALLER_OTHER;
 }
 
+/* The plan calls the function: does it write as well? */
 static Caller
 plan_caller(const PlannedStmt *plan)
 {
@@ -316,6 +318,7 @@ explained_query(const ExplainStmt *explain)
 	return list_length(prepared) == 1 ? linitial_node(Query, prepared) : NULL;
 }
 
+/* Does an analyzed query call the function? */
 static bool
 query_calls(Node *node, void *function)
 {
@@ -349,6 +352,7 @@ raw_query_calls(Node *node, void *function)
 	return raw_expression_tree_walker(node, raw_query_calls, function);
 }
 
+/* Does it write in its WITH? */
 static bool
 has_modifying_cte(const SelectStmt *query)
 {
@@ -382,6 +386,7 @@ attempt_reporting(GateAttempt *call)
 	return error;
 }
 
+/* Is it an error of the transaction or the server? */
 static bool
 must_propagate(const ErrorData *error)
 {
@@ -420,6 +425,7 @@ error_to_jsonb(const ErrorData *error)
 	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
 }
 
+/* A string, or null. */
 static void
 push_member(JsonbParseState **state, const char *key, const char *value)
 {

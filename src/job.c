@@ -68,6 +68,7 @@ fencing_revoke(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(job.new_token);
 }
 
+/* Moves the fence as it is now. */
 static bool
 look_revoke(void *arg, Snapshot snapshot)
 {
@@ -79,6 +80,7 @@ look_revoke(void *arg, Snapshot snapshot)
 								 revoke_locked, job);
 }
 
+/* The fence is locked. */
 static bool
 revoke_locked(void *arg)
 {
@@ -114,6 +116,7 @@ fencing_advance(PG_FUNCTION_ARGS)
 	return args_answer(fcinfo, job.outcome, &fence, &isnull);
 }
 
+/* Raises the fence, makes it, or says where it is. */
 static bool
 look_advance(void *arg, Snapshot snapshot)
 {
@@ -137,6 +140,7 @@ look_advance(void *arg, Snapshot snapshot)
 							  advance_locked, job);
 }
 
+/* The fence is locked, and below the token. */
 static bool
 advance_locked(void *arg)
 {
@@ -273,6 +277,7 @@ job_find_fence(Relation fences, const text *job_key, Snapshot snapshot, GateFenc
 	fence->external = DatumGetBool(store_get(fences, fence->tuple, Anum_fences_external));
 }
 
+/* Reads the lease of a job, as the snapshot sees it. */
 static void
 find_lease(Job *job, Snapshot snapshot)
 {
@@ -339,6 +344,7 @@ job_refuse_external(const Job *job)
 				 errhint("Use another job_key for leases.")));
 }
 
+/* Raises LF001. */
 static void
 refuse_unknown(const Job *job)
 {
@@ -348,6 +354,7 @@ refuse_unknown(const Job *job)
 				 errmsg("job \"%s\" does not exist", text_to_cstring(job->job_key))));
 }
 
+/* Raises 55006. */
 static void
 job_busy(const Job *job)
 {
@@ -406,6 +413,7 @@ job_with_token(Job *job, bool expect_write, StoreWork work, void *arg)
 	return job->outcome;
 }
 
+/* Locks the fence if the token is the current one. */
 static bool
 look_token(void *arg, Snapshot snapshot)
 {

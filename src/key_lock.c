@@ -50,7 +50,7 @@
 
 /*
  * Fourth field of our advisory lock tags.  pg_advisory_lock() and its kin use
- * 1 and 2, so no application can take one of ours.
+ * 1 and 2, so no application can take one of these.
  */
 #define KEY_LOCK_CLASS		0xFE
 
@@ -112,6 +112,7 @@ key_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait)
 	}
 }
 
+/* Gives the lock of key_lock_absent() back. */
 void
 key_lock_release(Relation rel, int nkeys, const Datum *keys)
 {
@@ -189,6 +190,7 @@ key_lock_aggregate(const text *type, const text *id)
 		count_aggregate();
 }
 
+/* The name of the lock on a row. */
 static void
 row_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys)
 {
@@ -219,6 +221,7 @@ append_text(StringInfo name, const text *value)
 	appendBinaryStringInfo(name, VARDATA_ANY(value), length);
 }
 
+/* A keyed hash of the name. */
 static void
 make_tag(LOCKTAG *tag, const StringInfo name)
 {
@@ -275,6 +278,7 @@ count_aggregate(void)
 	naggregates++;
 }
 
+/* The transaction has ended, or is prepared, and its locks with it. */
 static void
 forget_aggregates(XactEvent event, void *arg)
 {

@@ -4,8 +4,9 @@
  *	  Leases: who may work on a job, and for how long.
  *
  * fencing.leases is what heartbeats rewrite.  A lease is live while the clock
- * has not reached its end and its token is the fence's.  So whoever moves the
- * fence need not touch the lease, and a heartbeat need not wait for a commit.
+ * has not reached its end and its token is the fence's.  A call that moves
+ * the fence need not touch the lease, and a heartbeat need not wait for a
+ * commit.
  *
  * A lease of a former epoch has two sides.  Its owner was promised the time
  * until its end, and may still be at work: others wait for that, or revoke
@@ -100,6 +101,7 @@ lease_take(Job *job)
 	store_until_decided(look_take, job);
 }
 
+/* Takes the lease if it is free, as it is now. */
 static bool
 look_take(void *arg, Snapshot snapshot)
 {
@@ -149,6 +151,7 @@ fencing_renew(PG_FUNCTION_ARGS)
 	return lease_answer(fcinfo, &job);
 }
 
+/* Extends the lease if it is still the caller's. */
 static bool
 look_renew(void *arg, Snapshot snapshot)
 {
@@ -161,6 +164,7 @@ look_renew(void *arg, Snapshot snapshot)
 		store_with_row_lock(job->leases, job->lease.tuple, snapshot, true, renew_locked, job);
 }
 
+/* The lease is locked. */
 static bool
 renew_locked(void *arg)
 {
@@ -197,6 +201,7 @@ fencing_release(PG_FUNCTION_ARGS)
 	return args_answer(fcinfo, job.outcome, NULL, NULL);
 }
 
+/* Ends the lease if it is still the caller's. */
 static bool
 look_release(void *arg, Snapshot snapshot)
 {
@@ -212,6 +217,7 @@ look_release(void *arg, Snapshot snapshot)
 		store_with_row_lock(job->leases, job->lease.tuple, snapshot, true, release_locked, job);
 }
 
+/* The lease is locked. */
 static bool
 release_locked(void *arg)
 {
@@ -252,6 +258,7 @@ lease_answer(FunctionCallInfo fcinfo, Job *job)
 	return args_answer(fcinfo, job->outcome, values, nulls);
 }
 
+/* Is the lease the caller's, by its owner? */
 static bool
 is_callers(const Job *job)
 {
@@ -355,7 +362,7 @@ acquire_new(void *arg, Snapshot snapshot)
 /*
  * Takes over, or extends the lease that the caller has already.  Runs in a
  * subtransaction of its own: of the two locks the second may not be free, and
- * whoever is told "held" must not keep the first.
+ * a call that is told "held" must not keep the first.
  */
 static bool
 acquire_existing(void *arg)
@@ -421,6 +428,7 @@ lock_or_give_up(Job *job, Relation rel, HeapTuple tuple)
 	return false;
 }
 
+/* Writes the lease, or makes it; what is told must survive a crash. */
 static void
 write_lease(Job *job, int64 token, TimestampTz until)
 {

@@ -128,6 +128,7 @@ fencing_once(PG_FUNCTION_ARGS)
 	return gate_call(fcinfo, &once.gate);
 }
 
+/* Raises 22004, 22023, 54000. */
 static void
 read_once_arguments(Gate *gate, FunctionCallInfo fcinfo)
 {
@@ -148,6 +149,7 @@ read_once_arguments(Gate *gate, FunctionCallInfo fcinfo)
 	gate->statement.nulls[4] = once->auth == NULL;
 }
 
+/* The scope is the key. */
 static void
 open_once(Gate *gate)
 {
@@ -161,6 +163,7 @@ open_once(Gate *gate)
 	gate->scope[2] = PointerGetDatum(once->key);
 }
 
+/* The schemas are open if the key is a new one. */
 static void
 close_once(Gate *gate, LOCKMODE lockmode)
 {
@@ -182,7 +185,7 @@ put_hash_version(const Gate *gate, Datum *values, bool *nulls)
 
 /*
  * The authorize function is shown just what is compared: a caller could show
- * his own resource in what is left out, and another's key to us, or hide what
+ * its own resource in what is left out, and another's key to us, or hide what
  * counts.  Before the look-up that is the request by the version for new
  * keys, or by the newest if all are retired; if the key turns out to have
  * another version, it is asked again by that.
@@ -242,6 +245,7 @@ was_shown(OnceGate *once, const OnceVersion *version)
 	return !once->gate.again;
 }
 
+/* The record of the key. */
 static void
 find_record(Gate *gate, Snapshot snapshot)
 {
@@ -267,6 +271,7 @@ find_record(Gate *gate, Snapshot snapshot)
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
 }
 
+/* By the version of the record, or for a new one by the current version. */
 static bytea *
 make_request_digest(Gate *gate)
 {
@@ -364,6 +369,10 @@ hash_by_current(OnceGate *once)
 	return digest_make(projected, DIGEST_VERSION);
 }
 
+/*
+ * A row in fencing.records, which waits for a response if there was no
+ * statement.
+ */
 static void
 keep_record(Gate *gate)
 {
@@ -388,6 +397,7 @@ keep_record(Gate *gate)
 		add_claim(once);
 }
 
+/* The key, its operation and tenant. */
 static char *
 describe_once(const Gate *gate)
 {
@@ -433,6 +443,7 @@ fencing_once_respond(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* The record has to be responded to before COMMIT. */
 static void
 add_claim(const OnceGate *once)
 {
@@ -457,6 +468,7 @@ add_claim(const OnceGate *once)
 	MemoryContextSwitchTo(context);
 }
 
+/* Claims are checked before COMMIT, and forgotten after the end. */
 static void
 claim_xact_callback(XactEvent event, void *arg)
 {
@@ -475,6 +487,7 @@ claim_xact_callback(XactEvent event, void *arg)
 	}
 }
 
+/* Claims of a subtransaction are its parent's, or gone with it. */
 static void
 claim_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg)

@@ -171,6 +171,7 @@ once_authorize_check(Oid function)
 	ReleaseSysCache(tuple);
 }
 
+/* (text, text, jsonb, jsonb) returns boolean, and no set. */
 static bool
 has_signature(Form_pg_proc proc)
 {
@@ -279,6 +280,9 @@ ask(void *arg)
 	return false;
 }
 
+/*
+ * Returns what the function answers, with a remark on what may be a mistake.
+ */
 static bool
 call_function(AuthorizeCall *call)
 {

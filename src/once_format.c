@@ -159,6 +159,7 @@ read_date(const char *string, int *year, int *month, int *day)
 		*day >= 1 && *day <= day_tab[isleap(*year)][*month - 1];
 }
 
+/* Exactly so many decimal digits. */
 static bool
 read_digits(const char *string, int count, int *value)
 {

@@ -271,6 +271,7 @@ project_argument(FunctionCallInfo fcinfo)
 	return projected;
 }
 
+/* Raises 22004, 22023. */
 static int
 arg_hash_version(FunctionCallInfo fcinfo, int argno)
 {
@@ -333,6 +334,7 @@ once_operation_load(const text *name, OnceOperation *operation)
 	table_close(schemas, AccessShareLock);
 }
 
+/* The version, or NULL. */
 const OnceVersion *
 once_operation_version(List *versions, int hash_version)
 {
@@ -348,6 +350,7 @@ once_operation_version(List *versions, int hash_version)
 	return NULL;
 }
 
+/* Raises LF002. */
 void
 once_operation_unknown_version(const text *operation, int hash_version)
 {
@@ -357,6 +360,7 @@ once_operation_unknown_version(const text *operation, int hash_version)
 					text_to_cstring(operation), hash_version)));
 }
 
+/* Raises 22023. */
 void
 once_operation_refuse_request(const text *operation, int hash_version, const char *refusal)
 {
@@ -367,6 +371,7 @@ once_operation_refuse_request(const text *operation, int hash_version, const cha
 			 errdetail_internal("%s", refusal)));
 }
 
+/* As it is now. */
 static HeapTuple
 find_operation(Relation operations, const text *name)
 {
@@ -378,6 +383,7 @@ find_operation(Relation operations, const text *name)
 	return row;
 }
 
+/* Raises 22023. */
 static void
 require_operation(const text *name)
 {
@@ -447,6 +453,7 @@ get_schema(Relation schemas, const text *operation, int hash_version, HeapTuple 
 	return cached->schema;
 }
 
+/* A version has been defined, retired or purged. */
 static void
 forget_schemas(Datum arg, Oid relid)
 {

@@ -85,6 +85,7 @@ once_projection_visible(const OnceSchema *schema, Jsonb *request)
 	return run_projection(&projection, schema, NIL, request);
 }
 
+/* Of the whole request.  NULL: it is refused. */
 static Jsonb *
 run_projection(Projection *projection, const OnceSchema *schema, List *later, Jsonb *request)
 {
@@ -141,6 +142,7 @@ project(Projection *projection, const OnceSchema *schema, List *later,
 	return true;
 }
 
+/* The properties of the schema, each once. */
 static bool
 project_object(Projection *projection, const OnceSchema *schema, List *later,
 			   JsonbContainer *container)
@@ -199,6 +201,7 @@ project_object(Projection *projection, const OnceSchema *schema, List *later,
 	return true;
 }
 
+/* Each item by the schema of items. */
 static bool
 project_array(Projection *projection, const OnceSchema *schema, List *later,
 			  JsonbContainer *container)
@@ -222,6 +225,7 @@ project_array(Projection *projection, const OnceSchema *schema, List *later,
 	return true;
 }
 
+/* A value, in the form that its format asks for. */
 static bool
 project_scalar(Projection *projection, const OnceSchema *schema, JsonbValue *value,
 			   JsonbIteratorToken token)
@@ -248,7 +252,7 @@ project_scalar(Projection *projection, const OnceSchema *schema, JsonbValue *val
 	return true;
 }
 
-/* What later schemas have at a property that ours lists too. */
+/* What later schemas have at a property that the schema lists too. */
 static List *
 later_properties(List *later, const char *name, int length)
 {
@@ -284,8 +288,8 @@ later_items(List *later)
 }
 
 /*
- * Whether a field that ours does not list may be left out: a later schema
- * lists it, and it has the value that an absent one has there.
+ * Whether a field that the schema does not list may be left out: a later
+ * schema lists it, and it has the value that an absent one has there.
  */
 static bool
 may_leave_out(List *later, const JsonbValue *key, JsonbValue *value)
@@ -318,6 +322,7 @@ is_default(const OnceSchema *schema, JsonbValue *value)
 		compareJsonbContainers(&projected->root, &schema->default_value->root) == 0;
 }
 
+/* Does the schema accept a value of this kind? */
 static bool
 has_kind(const OnceSchema *schema, const JsonbValue *value)
 {
@@ -327,6 +332,7 @@ has_kind(const OnceSchema *schema, const JsonbValue *value)
 	return (schema->kinds & kind_of(value)) != 0;
 }
 
+/* As bits of ONCE_KIND. */
 static int
 kind_of(const JsonbValue *value)
 {
@@ -350,6 +356,7 @@ kind_of(const JsonbValue *value)
 	}
 }
 
+/* Returns false. */
 static bool
 refuse_kind(Projection *projection, const OnceSchema *schema, const JsonbValue *value)
 {
@@ -363,6 +370,7 @@ refuse_kind(Projection *projection, const OnceSchema *schema, const JsonbValue *
 	return false;
 }
 
+/* Returns false. */
 static bool
 refuse_format(Projection *projection, OnceFormat format)
 {

@@ -156,6 +156,7 @@ once_schema_check(Jsonb *definition)
 			 errhint("A request schema says what identifies a request; it does not validate values.")));
 }
 
+/* A schema that is in no other; it cannot be ignored as a whole. */
 static OnceSchema *
 compile_root(Compilation *compilation, Jsonb *definition)
 {
@@ -183,6 +184,7 @@ compile_inner(Compilation *compilation, OncePath *path, const JsonbValue *defini
 	return schema;
 }
 
+/* One schema, and those within it. */
 static OnceSchema *
 compile(Compilation *compilation, const JsonbValue *definition)
 {
@@ -257,6 +259,7 @@ check_is_schema(const Compilation *compilation, const JsonbValue *definition)
 			 errhint("It is a string that is JSON itself: pass the object.") : 0));
 }
 
+/* It must match the schema that it is in. */
 static void
 compile_default(Compilation *compilation, OnceSchema *schema, JsonbValue *value)
 {
@@ -300,6 +303,7 @@ compile_read_only(Compilation *compilation, OnceSchema *schema, const JsonbValue
 	schema->read_only = compile_boolean(compilation, value);
 }
 
+/* A name, or an array of names. */
 static void
 compile_type(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -319,6 +323,7 @@ compile_type(Compilation *compilation, OnceSchema *schema, const JsonbValue *val
 		refuse_type(compilation, _("an empty array"));
 }
 
+/* One name. */
 static void
 add_type(const Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -334,6 +339,7 @@ add_type(const Compilation *compilation, OnceSchema *schema, const JsonbValue *v
 	refuse_type(compilation, describe(value));
 }
 
+/* Raises 22023. */
 static void
 refuse_type(const Compilation *compilation, const char *found)
 {
@@ -344,6 +350,7 @@ refuse_type(const Compilation *compilation, const char *found)
 			 errhint("Available types: null, boolean, integer, number, string, array, object.")));
 }
 
+/* A schema for each. */
 static void
 compile_properties(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -372,6 +379,7 @@ compile_properties(Compilation *compilation, OnceSchema *schema, const JsonbValu
 	}
 }
 
+/* May a request have properties that are not listed?  They are left out. */
 static void
 compile_additional(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -385,6 +393,7 @@ compile_additional(Compilation *compilation, OnceSchema *schema, const JsonbValu
 	schema->whitelist = true;
 }
 
+/* One schema for all of them. */
 static void
 compile_items(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -399,6 +408,7 @@ compile_items(Compilation *compilation, OnceSchema *schema, const JsonbValue *va
 	refuse_ignore(compilation, schema->items);
 }
 
+/* Some are normalized; others have no effect, which is noted. */
 static void
 compile_format(Compilation *compilation, OnceSchema *schema, const JsonbValue *value)
 {
@@ -447,6 +457,7 @@ compile_required(Compilation *compilation, OnceSchema *schema, const JsonbValue 
 		require_property(compilation, schema, &name);
 }
 
+/* One that is not listed must be allowed. */
 static void
 require_property(Compilation *compilation, OnceSchema *schema, const JsonbValue *name)
 {
@@ -480,6 +491,7 @@ compile_other(Compilation *compilation, const JsonbValue *keyword)
 		note_path(compilation, &compilation->unknown);
 }
 
+/* Raises 22023 for another value. */
 static bool
 compile_boolean(const Compilation *compilation, const JsonbValue *value)
 {
@@ -502,6 +514,7 @@ refuse_ignore(const Compilation *compilation, const OnceSchema *schema)
 				 errhint("Only a property can be left out.")));
 }
 
+/* For the NOTICE at definition. */
 static void
 note_path(const Compilation *compilation, List **paths)
 {
@@ -509,6 +522,7 @@ note_path(const Compilation *compilation, List **paths)
 		*paths = lappend(*paths, once_value_path_text(compilation->path));
 }
 
+/* With commas between them. */
 static char *
 join_paths(const List *paths)
 {
@@ -533,6 +547,7 @@ is_array(const JsonbValue *value)
 	return value->type == jbvBinary && JsonContainerIsArray(value->val.binary.data);
 }
 
+/* Of a value that is a string. */
 static bool
 string_is(const JsonbValue *string, const char *text)
 {
@@ -540,6 +555,7 @@ string_is(const JsonbValue *string, const char *text)
 		memcmp(string->val.string.val, text, string->val.string.len) == 0;
 }
 
+/* Of a value that is a string. */
 static bool
 string_in(const JsonbValue *string, const char *const *texts, size_t count)
 {

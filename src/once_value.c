@@ -70,6 +70,7 @@ once_value_path_text(const OncePath *path)
 	return text.data;
 }
 
+/* From the outside in. */
 static void
 append_path(StringInfo text, const OncePath *path)
 {

@@ -172,6 +172,7 @@ notify_at_commit(void)
 	notify_level = notify_level == 0 ? level : Min(notify_level, level);
 }
 
+/* Queues the notification as the last thing before COMMIT. */
 static void
 notify_callback(XactEvent event, void *arg)
 {
@@ -319,6 +320,7 @@ outbox_make_mark(Datum *no, Datum *xid)
 	*xid = FullTransactionIdGetDatum(ReadNextFullTransactionId());
 }
 
+/* All of a consumer, whose row is locked. */
 static void
 forget_acks(Datum consumer)
 {
@@ -485,6 +487,7 @@ is_blocked(HTAB *blocked, OutboxScan *event, bool block)
 	return found || block;
 }
 
+/* Of the key, not of its address. */
 static uint32
 hash_blocked(const void *key, Size keysize)
 {
@@ -493,6 +496,7 @@ hash_blocked(const void *key, Size keysize)
 	return hash_bytes((const unsigned char *) VARDATA(name), VARSIZE(name) - VARHDRSZ);
 }
 
+/* By the key, not by its address. */
 static int
 match_blocked(const void *a, const void *b, Size keysize)
 {

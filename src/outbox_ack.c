@@ -10,8 +10,8 @@
  * everything new.
  *
  * Under SERIALIZABLE the consumer's row stands for all that is acknowledged:
- * whoever reads events takes a predicate lock on it, whoever acknowledges
- * some is taken as writing it.
+ * a call that reads events takes a predicate lock on it, one that
+ * acknowledges some is taken as writing it.
  *
  * Locks: the fence of the consumer, then its row in fencing.outbox_consumers,
  * waiting.
@@ -121,6 +121,7 @@ fencing_outbox_park(PG_FUNCTION_ARGS)
 	return args_answer(fcinfo, outcome, NULL, NULL);
 }
 
+/* Opens what ack and park need beside the tables of a relay. */
 static void
 begin_ack(RelayCall *call, FunctionCallInfo fcinfo, const char *function)
 {
@@ -152,6 +153,7 @@ arg_ids(RelayCall *call, ArrayType *ids)
 	}
 }
 
+/* Byte by byte. */
 static int
 compare_ids(const void *a, const void *b)
 {
@@ -170,6 +172,7 @@ lock_consumer(RelayCall *call)
 	store_require_visible(call->consumers, call->consumer.tuple);
 }
 
+/* Locks the consumer's row in the version that is looked at. */
 static bool
 look_consumer(void *arg, Snapshot snapshot)
 {
@@ -273,6 +276,7 @@ compare_events(const ListCell *a, const ListCell *b)
 	return order;
 }
 
+/* Byte by byte. */
 static int
 compare_texts(const text *a, const text *b)
 {
@@ -280,6 +284,7 @@ compare_texts(const text *a, const text *b)
 					  C_COLLATION_OID);
 }
 
+/* The fence is locked, and the token is current. */
 static bool
 ack_locked(void *arg)
 {
@@ -405,6 +410,10 @@ oldest_running(Snapshot snapshot)
 	return FullTransactionIdFromEpochAndXid(epoch, snapshot->xmin);
 }
 
+/*
+ * Acknowledgements before (era, xid), which the consumer's row stands for
+ * now.
+ */
 static void
 forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 {
@@ -434,6 +443,7 @@ forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 	UnregisterSnapshot(snapshot);
 }
 
+/* The fence is locked, and the token is current. */
 static bool
 park_locked(void *arg)
 {

@@ -100,6 +100,7 @@ outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks)
 	outbox_scan_equal(scan, F_INT8EQ, Int64GetDatum(0));
 }
 
+/* Closes what outbox_scan_begin_acks() opened. */
 void
 outbox_scan_end_acks(OutboxConsumer *consumer)
 {
@@ -151,6 +152,7 @@ outbox_scan_is_pending(OutboxConsumer *consumer, const OutboxEvent *event, Snaps
 		state_of(consumer, event->no, snapshot) != OUTBOX_ACKED;
 }
 
+/* By era, then by transaction. */
 bool
 outbox_scan_precedes(int64 era1, FullTransactionId xid1, int64 era2, FullTransactionId xid2)
 {
@@ -276,12 +278,14 @@ has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted)
 	return true;
 }
 
+/* The next column has this value. */
 void
 outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value)
 {
 	add_key(scan, BTEqualStrategyNumber, equal, value);
 }
 
+/* The next column is above the number. */
 void
 outbox_scan_above(OutboxScan *scan, int64 number)
 {
@@ -312,6 +316,7 @@ outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
 						   consumer->values[Anum_outbox_consumers_xid - 1]);
 }
 
+/* A condition on the next column. */
 static void
 add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value)
 {
@@ -366,6 +371,7 @@ outbox_scan_event(OutboxScan *scan, OutboxEvent *event)
 	event->xid = DatumGetFullTransactionId(outbox_scan_get(scan, Anum_outbox_xid));
 }
 
+/* Closes the index, too. */
 void
 outbox_scan_end(OutboxScan *scan)
 {

@@ -257,6 +257,7 @@ use_own_settings(const KeptQuery *kept)
 	use_setting(kept->reads_tables ? &plan_each_time : &keep_plan);
 }
 
+/* Only if it differs: setting is dear. */
 static void
 use_setting(const Setting *setting)
 {
@@ -287,6 +288,7 @@ owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,
 	owner_query_run(query, nargs, argtypes, args, nulls, snapshot, read_bigints, &bigints);
 }
 
+/* No row: the results stay as they are. */
 static void
 read_bigints(SPITupleTable *rows, uint64 count, void *arg)
 {

@@ -103,6 +103,7 @@ pass_give(const text *job_key)
 	MemoryContextSwitchTo(context);
 }
 
+/* A pass ends with its transaction, also when that is prepared. */
 static void
 pass_xact_callback(XactEvent event, void *arg)
 {
@@ -120,6 +121,7 @@ pass_xact_callback(XactEvent event, void *arg)
 	}
 }
 
+/* Passes of a subtransaction are its parent's, or gone with it. */
 static void
 pass_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 					  SubTransactionId parentSubid, void *arg)
@@ -151,6 +153,7 @@ drop_last_pass(void)
 	pfree(job_key);
 }
 
+/* Of the bytes. */
 static uint32
 hash_key(const text *job_key)
 {

@@ -131,6 +131,7 @@ fencing_guard_truncate(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
+/* Raises 39P01 if it was not called as a trigger. */
 static TriggerData *
 trigger_data(FunctionCallInfo fcinfo)
 {
@@ -177,6 +178,7 @@ get_guard(FunctionCallInfo fcinfo, TriggerData *trigger)
 	return guard;
 }
 
+/* May this transaction write for the job of the row? */
 static void
 check_row(TriggerData *trigger, const Guard *guard, HeapTuple row)
 {
@@ -195,6 +197,7 @@ check_row(TriggerData *trigger, const Guard *guard, HeapTuple row)
 		refuse_write(trigger->tg_relation, guard, job_key);
 }
 
+/* Raises LF003. */
 static void
 refuse_write(Relation rel, const Guard *guard, const text *job_key)
 {
@@ -232,6 +235,7 @@ may_see_key(Relation rel, const Guard *guard, const text *job_key)
 		may_select(relid, guard->column, GetOuterUserId());
 }
 
+/* By the table or the column, and no row is hidden from the role. */
 static bool
 may_select(Oid relid, AttrNumber column, Oid role)
 {
@@ -420,7 +424,7 @@ refuse_inheritance(Relation rel)
 }
 
 /*
- * Whoever has the TRIGGER privilege can replace a trigger of that name by his
+ * A role with the TRIGGER privilege can replace a trigger of that name by its
  * own.  GRANT ALL gives it to people who do not know that they have it.
  */
 static void
@@ -542,6 +546,7 @@ protected_tables(Relation rel, LOCKMODE lockmode)
 	return find_all_inheritors(RelationGetRelid(rel), lockmode, NULL);
 }
 
+/* The trigger function beside fencing_protect(). */
 static Oid
 guard_function(Oid namespace, const char *name)
 {
@@ -549,6 +554,7 @@ guard_function(Oid namespace, const char *name)
 									 makeString(pstrdup(name))), 0, NULL, false);
 }
 
+/* For messages. */
 static char *
 qualified_name(Relation rel)
 {

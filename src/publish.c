@@ -89,14 +89,11 @@ static void version_never_published(const Gate *gate);
 static char *describe_publish(const Gate *gate);
 static void emit_event(PublishGate *publish, pg_uuid_t *revision);
 static void copy_payload(SPITupleTable *rows, uint64 count, void *arg);
-static void put_revision(SPITupleTable *rows, uint64 count, void *arg);
 
 PG_FUNCTION_INFO_V1(fencing_publish);
 PG_FUNCTION_INFO_V1(fencing_publish_rollback);
 PG_FUNCTION_INFO_V1(fencing_publish_delete);
 PG_FUNCTION_INFO_V1(fencing_publish_force);
-PG_FUNCTION_INFO_V1(fencing_publish_current);
-PG_FUNCTION_INFO_V1(fencing_publish_revision);
 
 /* a version above another */
 static const GateKind publish_kind = {
@@ -224,6 +221,7 @@ fencing_publish_force(PG_FUNCTION_ARGS)
 	return publish_answer(fcinfo, &publish);
 }
 
+/* The version after the latest one; another publisher may be faster. */
 static bool
 publish_above(void *arg, Snapshot snapshot)
 {
@@ -268,12 +266,14 @@ remember_force(FunctionCallInfo fcinfo, const PublishGate *publish)
 	MemoryContextRegisterResetCallback(context, &forced->callback);
 }
 
+/* The query has ended, and its memory goes. */
 static void
 forget_force(void *arg)
 {
 	forced = NULL;
 }
 
+/* What all ways to publish have. */
 static void
 begin_publish(PublishGate *publish, FunctionCallInfo fcinfo, const char *kind)
 {
@@ -301,6 +301,7 @@ arg_expected_version(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
 				 errhint("It is the version that the publisher has seen, 0 for a new document.")));
 }
 
+/* May be NULL. */
 static void
 arg_note(PublishGate *publish, FunctionCallInfo fcinfo, int argno)
 {
@@ -324,6 +325,7 @@ run_publish(PublishGate *publish)
 	gate_call_pass(gate);
 }
 
+/* The scope is the document. */
 static void
 open_publish(Gate *gate)
 {
@@ -335,6 +337,7 @@ open_publish(Gate *gate)
 	publish->revisions = store_table_open(STORE_REVISIONS, RowExclusiveLock);
 }
 
+/* The tables of open_publish(). */
 static void
 close_publish(Gate *gate, LOCKMODE lockmode)
 {
@@ -478,12 +481,14 @@ publish_never_published(const text *document_id, int64 version, int64 latest, co
 			 hint != NULL ? errhint("%s", hint) : 0));
 }
 
+/* Of one document. */
 static bool
 same_version(const Gate *a, const Gate *b)
 {
 	return a->number == b->number;
 }
 
+/* The revision of the version. */
 static void
 find_published(Gate *gate, Snapshot snapshot)
 {
@@ -519,6 +524,7 @@ find_document(Gate *gate, Snapshot snapshot)
 	fence->purged_through = 0;
 }
 
+/* Another version of the digest is made only if a revision has it. */
 static bytea *
 make_content_digest(Gate *gate)
 {
@@ -568,6 +574,7 @@ keep_revision(Gate *gate)
 	emit_event(publish, uuid);
 }
 
+/* Raises LF001. */
 static void
 version_never_published(const Gate *gate)
 {
@@ -579,6 +586,7 @@ version_never_published(const Gate *gate)
 							_("A new document is published with expected_version 0."));
 }
 
+/* The version and its document. */
 static char *
 describe_publish(const Gate *gate)
 {
@@ -619,81 +627,4 @@ copy_payload(SPITupleTable *rows, uint64 count, void *arg)
 
 	*copy = (Jsonb *) SPI_palloc(VARSIZE(payload));
 	memcpy(*copy, payload, VARSIZE(payload));
-}
-
-/*
- * fencing_publish_current(document_id text)
- *	→ SETOF version, content, digest, digest_version, kind, source_version, revision,
- *	  note, actor, committed_at
- */
-Datum
-fencing_publish_current(PG_FUNCTION_ARGS)
-{
-	text	   *document_id = args_key(fcinfo, 0, "document_id");
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Relation	documents;
-	Relation	revisions;
-	Datum		key[2] = {PointerGetDatum(document_id)};
-	HeapTuple	row;
-
-	InitMaterializedSRF(fcinfo, 0);
-
-	documents = store_table_open(STORE_DOCUMENTS, AccessShareLock);
-	revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
-	row = store_select(documents, 1, key, GetActiveSnapshot());
-	if (row != NULL)
-	{
-		key[1] = store_get(documents, row, Anum_documents_version);
-		row = store_select(revisions, 2, key, GetActiveSnapshot());
-	}
-	if (row != NULL)
-	{
-		static const int columns[] = {
-			Anum_revisions_version, Anum_revisions_content, Anum_revisions_digest,
-			Anum_revisions_digest_version, Anum_revisions_kind, Anum_revisions_source_version,
-			Anum_revisions_revision, Anum_revisions_note, Anum_revisions_actor,
-			Anum_revisions_committed_at
-		};
-		Datum		values[lengthof(columns)];
-		bool		nulls[lengthof(columns)];
-
-		for (size_t i = 0; i < lengthof(columns); i++)
-			values[i] = heap_getattr(row, columns[i], RelationGetDescr(revisions), &nulls[i]);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	table_close(revisions, AccessShareLock);
-	table_close(documents, AccessShareLock);
-	return (Datum) 0;
-}
-
-/*
- * fencing_publish_revision(revision uuid)
- *	→ SETOF document_id, version, content, digest, digest_version, kind, source_version,
- *	  note, actor, committed_at
- */
-Datum
-fencing_publish_revision(PG_FUNCTION_ARGS)
-{
-	static const char query[] =
-		"SELECT r.document_id, r.version, r.content, r.digest, r.digest_version, r.kind,"
-		" r.source_version, r.note, r.actor, r.committed_at"
-		" FROM fencing.revisions r WHERE r.revision OPERATOR(pg_catalog.=) $1";
-	Oid			argtypes[] = {UUIDOID};
-	Datum		args[lengthof(argtypes)];
-
-	args_refuse_null(fcinfo, 0, "revision");
-	args[0] = PG_GETARG_DATUM(0);
-	InitMaterializedSRF(fcinfo, 0);
-	owner_query_run(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(),
-						   put_revision, fcinfo);
-	return (Datum) 0;
-}
-
-static void
-put_revision(SPITupleTable *rows, uint64 count, void *arg)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) ((FunctionCallInfo) arg)->resultinfo;
-
-	for (uint64 i = 0; i < count; i++)
-		tuplestore_puttuple(rsinfo->setResult, rows->vals[i]);
 }

@@ -23,7 +23,7 @@
 #define TARGET_LATEST		0		/* what an unpinned target is to have */
 
 /*
- * publish.c: documents and their revisions
+ * publish.c, publish_read.c: documents and their revisions
  */
 typedef struct Revision
 {

@@ -6,9 +6,9 @@
  *
  * A receipt that was removed must never look like one that has not been
  * written yet, so the fence of its job remembers up to which token receipts
- * may be gone.  Both are written in one transaction, and whoever judges reads
- * both with one snapshot.  A job's current token may still be committed with,
- * so its receipts stay; fencing_forget() removes an ended job with
+ * may be gone.  Both are written in one transaction, and a call that judges
+ * reads both with one snapshot.  A job's current token may still be committed
+ * with, so its receipts stay; fencing_forget() removes an ended job with
  * everything.
  *
  * Locks: rows, and fencing.request_schemas (ShareRowExclusiveLock), never
@@ -225,6 +225,7 @@ fencing_purge(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
 
+/* Raises 22004, 22023. */
 static const Purge *
 arg_purge(FunctionCallInfo fcinfo, int argno)
 {
@@ -264,6 +265,7 @@ time_before(int64 usecs)
 	return usecs > now - MIN_TIMESTAMP ? MIN_TIMESTAMP : now - usecs;
 }
 
+/* One batch; returns how many rows went, and whether there are more. */
 static int64
 run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 {

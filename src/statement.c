@@ -4,7 +4,7 @@
  *	  The caller's statement: check, keep its plan, run it, convert the
  *	  result.
  *
- * Everything here happens as the caller, with his privileges and search_path:
+ * Everything here happens as the caller, with its privileges and search_path:
  * no part of it may be called from inside a switch to the owner.
  *
  * A plan is kept per role, argument types, text and the settings by which the
@@ -239,6 +239,7 @@ end_run(CachedStatement *entry)
 	make_room();
 }
 
+/* Leaves the result in SPI_tuptable. */
 static void
 execute_plan(SPIPlanPtr plan, const Statement *statement)
 {
@@ -254,6 +255,7 @@ execute_plan(SPIPlanPtr plan, const Statement *statement)
 		elog(ERROR, "SPI_execute_plan returned %s", SPI_result_code_string(code));
 }
 
+/* What the plan is found by. */
 static void
 make_key(StatementKey *key, const Statement *statement)
 {
@@ -279,6 +281,7 @@ parse_settings(void)
 		(Array_nulls ? 4 : 0) | (backslash_quote << 3);
 }
 
+/* Some enum has another label now. */
 static void
 count_enum_change(Datum arg, int cacheid, uint32 hashvalue)
 {
@@ -383,6 +386,7 @@ make_room(void)
 	}
 }
 
+/* Not while it runs. */
 static void
 drop(CachedStatement *entry)
 {
@@ -430,6 +434,7 @@ plan_for_inlining(CachedPlanSource *source)
 		source->cursor_options &= ~CURSOR_OPT_CUSTOM_PLAN;
 }
 
+/* Does it call a function in SQL that is not PostgreSQL's own? */
 static bool
 calls_users_sql(Node *node, void *context)
 {
@@ -548,6 +553,7 @@ check_command(const char *text)
 				 errhint("Put several commands into a function and call it by SELECT.")));
 }
 
+/* For the message. */
 static const char *
 command_name(RawStmt *command)
 {

@@ -135,6 +135,9 @@ store_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 	return find(rel, nkeys, keys, snapshot, snapshot);
 }
 
+/*
+ * scan_snapshot decides about predicate locks, snapshot about what is seen.
+ */
 static HeapTuple
 find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot, Snapshot scan_snapshot)
 {
@@ -201,6 +204,7 @@ store_scan_all(Relation rel, Snapshot snapshot)
 	return rows;
 }
 
+/* By the primary key, or leading columns of it. */
 static void
 scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 		   Snapshot snapshot, Snapshot scan_snapshot)
@@ -245,6 +249,7 @@ scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 	scan->slot = table_slot_create(rel, NULL);
 }
 
+/* Whether there is another row that the snapshot sees. */
 static bool
 scan_next(StoreScan *scan)
 {
@@ -305,6 +310,7 @@ store_require_visible(Relation rel, HeapTuple tuple)
 		store_serialization_failure();
 }
 
+/* Raises 40001. */
 void
 store_serialization_failure(void)
 {
@@ -379,6 +385,7 @@ store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expec
 	return !wait.moved;
 }
 
+/* In a subtransaction, which is rolled back unless the lock is to be kept. */
 static bool
 wait_and_work(void *arg)
 {
@@ -414,7 +421,7 @@ had_locker(HeapTuple tuple, Snapshot snapshot)
 /*
  * Calls work in an internal subtransaction, which is kept if work returns
  * true and rolled back, with its locks, if it returns false or raises an
- * error.  The error is raised again, or, if the caller wants it, given to him
+ * error.  The error is raised again, or, if the caller wants it, given to it
  * instead.  Memory is the caller's context throughout.
  */
 bool

@@ -240,7 +240,7 @@ extern StoreLock key_lock_make(Relation rel, int nkeys, const Datum *keys, bool 
 extern void key_lock_aggregate(const text *type, const text *id);
 
 /*
- * owner_query.c: queries of ours, as the owner of the state tables
+ * owner_query.c: queries of the extension, as the owner of the state tables
  */
 typedef void (*OwnerQueryHandler) (SPITupleTable *rows, uint64 count, void *arg);
 

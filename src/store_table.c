@@ -293,6 +293,7 @@ store_table_oid(StoreTable table)
 	return table_oids[table];
 }
 
+/* Once per backend. */
 static void
 register_callbacks(void)
 {
@@ -306,6 +307,7 @@ register_callbacks(void)
 	registered = true;
 }
 
+/* A schema has been made or dropped. */
 static void
 forget_oids(Datum arg, int cacheid, uint32 hashvalue)
 {
@@ -314,6 +316,7 @@ forget_oids(Datum arg, int cacheid, uint32 hashvalue)
 	memset(table_oids, 0, sizeof(table_oids));
 }
 
+/* A table has changed; InvalidOid: any may have. */
 static void
 forget_verified(Datum arg, Oid relid)
 {
@@ -338,7 +341,7 @@ store_table_open(StoreTable table, LOCKMODE lockmode)
 }
 
 /*
- * The same for the tables of a query of ours.  Its triggers would be fired;
+ * The same for the tables of an own query.  Its triggers would be fired;
  * but one that skips or changes a row is as bad there.
  */
 void
@@ -412,6 +415,7 @@ verify(StoreTable table, Relation rel, bool writing)
 		verified[table] = before;
 }
 
+/* Raises 0A000. */
 static void
 check_columns(Relation rel, const TableShape *shape)
 {
@@ -428,6 +432,7 @@ check_columns(Relation rel, const TableShape *shape)
 	}
 }
 
+/* Name, type, collation and NOT NULL are as made. */
 static bool
 is_column(Form_pg_attribute attribute, const Column *column)
 {
@@ -492,6 +497,7 @@ check_primary_key(Relation rel, const TableShape *shape)
 				 errhint("Make it again.")));
 }
 
+/* An ordinary table of the heap, logged, without rules.  Raises 0A000. */
 static void
 check_kind(Relation rel)
 {
@@ -535,6 +541,7 @@ check_inheritance(Relation rel)
 				 errhint("Drop the child, or use ALTER TABLE ... NO INHERIT.")));
 }
 
+/* Raises 0A000. */
 static void
 check_constraints(Relation rel)
 {
@@ -550,7 +557,7 @@ check_constraints(Relation rel)
 }
 
 /*
- * What sees no row of ours does no harm: a trigger for TRUNCATE, which we
+ * A trigger that sees no row does no harm: a trigger for TRUNCATE, which we
  * never do, or before a statement.
  */
 static void

@@ -161,6 +161,7 @@ target_is_undesired(const Target *target, int64 version)
 	return (target->desired != TARGET_LATEST && version > target->desired) || is_rejected(target, version);
 }
 
+/* Has the target rejected this version? */
 static bool
 is_rejected(const Target *target, int64 version)
 {
@@ -209,6 +210,7 @@ target_set_applied(Target *target, int64 version, bytea *digest, int digest_vers
 	target->diverged = false;
 }
 
+/* Reads the keys and opens the tables, for a call that may write. */
 void
 target_begin(TargetCall *call, FunctionCallInfo fcinfo, const char *function)
 {
@@ -236,6 +238,7 @@ refuse_in_apply(const TargetCall *call, const char *function)
 						function)));
 }
 
+/* A call that wrote nothing leaves no lock. */
 void
 target_end(TargetCall *call)
 {
@@ -374,6 +377,7 @@ has_rejections(const Target *target)
 	return count > 0 && rejected[count - 1] > target->applied;
 }
 
+/* The row is locked. */
 static bool
 desire_locked(void *arg)
 {
@@ -545,6 +549,7 @@ shows_another(TargetCall *call)
 	return desired != PUBLISH_NO_VERSION && target->rejected == desired && call->version != desired;
 }
 
+/* The row is locked. */
 static bool
 reject_locked(void *arg)
 {
@@ -593,12 +598,14 @@ add_rejection(Target *target, int64 version)
 											   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
+/* A column of the row that was read; not null. */
 int64
 target_get_bigint(const Target *target, int column)
 {
 	return DatumGetInt64(target->values[column - 1]);
 }
 
+/* A column of the row to be written. */
 void
 target_set(Target *target, int column, Datum value)
 {
