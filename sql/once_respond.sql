@@ -303,6 +303,11 @@ DEALLOCATE claim;
 -- no claim outlives its transaction: no lock, no row that is not answered
 SELECT count(*) AS locks FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory';
 SELECT count(*) AS not_answered FROM fencing.records WHERE NOT responded;
+-- a record that an administrator has deleted needs no response
+BEGIN;
+SELECT once('deleted');
+DELETE FROM fencing.records WHERE NOT responded;
+COMMIT;
 -- the rows of somebody who may not see them
 CREATE ROLE regress_fencing_respond;
 GRANT ALL ON SCHEMA regress_respond TO regress_fencing_respond;

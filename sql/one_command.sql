@@ -26,6 +26,11 @@ SELECT r > :t AS revoked, a.outcome, x AS forgotten, c.outcome, c.token > r AS h
 FROM fencing_revoke('one_command', 'test') r, fencing_renew('one_command', pg_temp.who('a'), r - 1) a,
 	fencing_forget('one_command') x, fencing_acquire('one_command', pg_temp.who('a')) c,
 	fencing_commit('one_command', c.token, '1', 'SELECT 1') d;
+-- its receipts are gone with it
+SELECT a.outcome AS committed, b AS released, c AS forgotten, d.outcome
+FROM fencing_acquire('one_command/y', pg_temp.who('a')) l, fencing_commit('one_command/y', l.token, '1', 'SELECT 1') a,
+	fencing_release('one_command/y', pg_temp.who('a'), l.token) b, fencing_forget('one_command/y') c,
+	fencing_commit('one_command/y', l.token, '1', 'SELECT 1') d;
 SELECT a.outcome, b.outcome, c.outcome
 FROM fencing_advance('one_command/x', 5) a, fencing_advance('one_command/x', 5) b, fencing_advance('one_command/x', 4) c;
 -- documents and targets
