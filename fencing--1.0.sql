@@ -36,7 +36,10 @@ AS 'MODULE_PATHNAME', 'fencing_canonical'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION fencing_canonical(jsonb, integer) IS
-'canonical text of a document: RFC 8785 (JCS) with numbers kept exact. Equal as jsonb means equal text. Errors: LF002 unknown version, 54000 nested deeper than 512, 22023 not a finite number, 0A000 database not in UTF8';
+'canonical text of a document: RFC 8785 (JCS) with numbers kept exact. Equal as
+jsonb means equal text.
+Errors: LF002 unknown version, 54000 nested deeper than 512, 22023 not a
+finite number, 0A000 database not in UTF8';
 
 CREATE FUNCTION fencing_digest(payload jsonb, digest_version integer DEFAULT 1)
 RETURNS bytea
@@ -44,7 +47,8 @@ AS 'MODULE_PATHNAME', 'fencing_digest'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION fencing_digest(jsonb, integer) IS
-'SHA-256 over the canonical text of a document, 32 bytes. Errors as fencing_canonical()';
+'SHA-256 over the canonical text of a document, 32 bytes. Errors as
+fencing_canonical()';
 
 --
 -- Epochs, and the floor of forgotten jobs: epoch.c
@@ -88,7 +92,14 @@ AS 'MODULE_PATHNAME', 'fencing_new_epoch'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_new_epoch(text, bigint) IS
-'for administrators, before a database is used whose tokens may have been lost in a way that it cannot see: ends all leases for their owners (others wait until the end that was promised); every next token is above all that were issued, and above the given one. Waits for commits in flight, beside which others go on, and names them in a NOTICE. Moves the sequences above what the tables hold. Returns the token at and below which all are of the past. Errors: 22004, 22023, 25006, 40001, 40P01, 54000, 55P03';
+'begins a new epoch, before a database is used whose tokens may have been lost
+in a way that it cannot see. For administrators. All leases end for their
+owners (others wait until the end that was promised); every next token is
+above all that were issued, and above the given one. Waits for commits in
+flight, beside which others go on, and names them in a NOTICE. Moves the
+sequences above what the tables hold. Returns the token at and below which all
+are of the past.
+Errors: 22004, 22023, 25006, 40001, 40P01, 54000, 55P03';
 
 CREATE FUNCTION fencing.epoch_start()
 RETURNS bigint
@@ -96,7 +107,9 @@ AS 'MODULE_PATHNAME', 'fencing_epoch_start'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing.epoch_start() IS
-'the token at and below which every token of a job with leases is of a former epoch. Errors: 55000 the database is behind its own timeline';
+'the token at and below which every token of a job with leases is of a former
+epoch.
+Errors: 55000 the database is behind its own timeline';
 
 CREATE FUNCTION fencing.read_epoch(OUT timeline bigint, OUT epoch bigint, OUT epoch_start bigint,
 	OUT since timestamptz, OUT epochs_left bigint, OUT new_epoch_needed boolean, OUT floor bigint,
@@ -105,7 +118,8 @@ AS 'MODULE_PATHNAME', 'fencing_read_epoch'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing.read_epoch() IS
-'where this database is, for fencing.epoch_status; answers also when fencing.epoch_start() raises 55000';
+'where this database is, for fencing.epoch_status; answers also when
+fencing.epoch_start() raises 55000';
 
 CREATE VIEW fencing.epoch_status AS
 SELECT e.timeline, e.epoch, e.epoch_start, e.since, e.epochs_left, e.new_epoch_needed, e.floor,
@@ -186,7 +200,13 @@ AS 'MODULE_PATHNAME', 'fencing_acquire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_acquire(text, uuid, interval) IS
-'takes the lease of a job: acquired (a new, higher token), renewed (the same owner has it already: the same token) or held (somebody else has it, or it is busy; try again after retry_after_ms). Never waits. Count safe_for_ms, in milliseconds, from just before the call was sent. The token counts once the transaction has committed. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+'takes the lease of a job.
+Answers: acquired (a new, higher token), renewed (the same owner has it
+already: the same token) or held (somebody else has it, or it is busy; try
+again after retry_after_ms). Never waits. Count safe_for_ms, in milliseconds,
+from just before the call was sent. The token counts once the transaction has
+committed.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds',
 	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
@@ -195,7 +215,11 @@ AS 'MODULE_PATHNAME', 'fencing_renew'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_renew(text, uuid, bigint, interval) IS
-'heartbeat: renewed if the lease is this owner''s with this token and nobody has superseded or released it, also when it has expired; otherwise lost, and nothing is changed. Does not wait for a commit. Call it in a transaction of its own. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+'heartbeat: renewed if the lease is this owner''s with this token and nobody
+has superseded or released it, also when it has expired; otherwise lost, and
+nothing is changed. Does not wait for a commit. Call it in a transaction of
+its own.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_release(job_key text, owner uuid, token bigint,
 	OUT outcome fencing_outcome)
@@ -203,7 +227,10 @@ AS 'MODULE_PATHNAME', 'fencing_release'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_release(text, uuid, bigint) IS
-'ends the lease now: released (also the second time, and also one of a former epoch, for which others would wait) or lost (it is not this owner''s any more). The fence stays: the next token is higher. Errors: 22004, 22023, 54000, 25006, 40001, 55000';
+'ends the lease now: released (also the second time, and also one of a former
+epoch, for which others would wait) or lost (it is not this owner''s any
+more). The fence stays: the next token is higher.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_revoke(job_key text, reason text,
 	OUT token bigint)
@@ -211,7 +238,10 @@ AS 'MODULE_PATHNAME', 'fencing_revoke'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_revoke(text, text) IS
-'for administrators: moves the fence of a job, so that its holder is stale at once, records who did it and why, and returns the fence. Waits for a commit in flight. Stops an execution, not an owner, who may acquire again. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001 unknown job';
+'for administrators: moves the fence of a job, so that its holder is stale at
+once, records who did it and why, and returns the fence. Waits for a commit in
+flight. Stops an execution, not an owner, who may acquire again.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001 unknown job';
 
 CREATE FUNCTION fencing_advance(job_key text, token bigint,
 	OUT outcome fencing_outcome, OUT fence bigint)
@@ -219,7 +249,11 @@ AS 'MODULE_PATHNAME', 'fencing_advance'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_advance(text, bigint) IS
-'announces a token that another service issued (an etcd revision, a ZooKeeper zxid, a Consul LockIndex): advanced, current (known already) or stale (the fence is higher); the fence never goes down. Not for a key that was forgotten as an internal job''s. Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
+'announces a token that another service issued (an etcd revision, a ZooKeeper
+zxid, a Consul LockIndex): advanced, current (known already) or stale (the
+fence is higher); the fence never goes down. Not for a key that was forgotten
+as an internal job''s.
+Errors: 22004, 22023 also for a job with leases, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_forget(job_key text)
 RETURNS void
@@ -227,7 +261,12 @@ AS 'MODULE_PATHNAME', 'fencing_forget'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_forget(text) IS
-'for administrators: removes an ended job with its fence, lease and receipts, and raises the floor to its last token: an old token is pruned afterwards, a new one higher. The key must never become an external job''s, which would begin anew. Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or busy, LF001 unknown job';
+'removes an ended job with its fence, lease and receipts. For administrators.
+Raises the floor to its last token: an old token is pruned afterwards, a new
+one higher. The key must never become an external job''s, which would begin
+anew.
+Errors: 22004, 22023 external job, 54000, 25006, 40001, 55000, 55006 live or
+busy, LF001 unknown job';
 
 CREATE VIEW fencing.lease_status AS
 SELECT l.job_key, l.token, l.owner, CASE WHEN l.lease_until OPERATOR(pg_catalog.>) '-infinity'::timestamptz THEN l.lease_until END AS lease_until, s.live,
@@ -285,7 +324,17 @@ AS 'MODULE_PATHNAME', 'fencing_commit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_commit(text, bigint, jsonb, text, text, boolean, boolean) IS
-'the fenced commit: committed (receipt and business write are in this transaction, COMMIT now), replayed (done before with the same payload, its result is returned), conflict (done before with another payload), stale (somebody else owns the job), pruned (too old to tell), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 job_key, $2 token, $3 payload; its first row is the result; without it write afterwards in the same transaction. Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF001 token never issued, LF002, LF005 with strict, and those of the statement';
+'commits work under a fencing token, once per token and step.
+Answers: committed (receipt and business write are in this transaction, COMMIT
+now), replayed (done before with the same payload, its result is returned),
+conflict (done before with another payload), stale (somebody else owns the
+job), pruned (too old to tell), failed (only with report_errors).
+statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the
+caller with $1 job_key, $2 token, $3 payload; its first row is the result;
+without it write afterwards in the same transaction.
+Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a
+statement outside a transaction block, 40001, 55000, 55006, LF001 token never
+issued, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_receipt(job_key text, token bigint, step text DEFAULT '',
 	OUT digest bytea, OUT digest_version integer, OUT result jsonb, OUT committed_at timestamptz)
@@ -294,7 +343,9 @@ AS 'MODULE_PATHNAME', 'fencing_receipt'
 LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
 
 COMMENT ON FUNCTION fencing_receipt(text, bigint, text) IS
-'the receipt of a commit, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
+'the receipt of a commit, or no row; reads with the snapshot of the calling
+query.
+Errors: 22004, 22023, 54000';
 
 CREATE FUNCTION fencing_statement_cache(OUT capacity integer, OUT entries integer,
 	OUT max_bytes bigint, OUT bytes bigint, OUT hits bigint, OUT misses bigint,
@@ -303,7 +354,10 @@ AS 'MODULE_PATHNAME', 'fencing_statement_cache'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION fencing_statement_cache() IS
-'how the plans kept for the statements of this backend do: places and places in use, bytes and bytes in use, look-ups that found a plan, that did not, plans that gave way to another, and plans that were not kept because they are large or have a literal whose value depends on time or settings';
+'how the plans kept for the statements of this backend do: places and places in
+use, bytes and bytes in use, look-ups that found a plan, that did not, plans
+that gave way to another, and plans that were not kept because they are large
+or have a literal whose value depends on time or settings';
 
 CREATE VIEW fencing.receipt_log AS
 SELECT r.job_key, r.token, r.step, r.digest_version, r.committed_at
@@ -391,7 +445,11 @@ AS 'MODULE_PATHNAME', 'fencing_define_operation'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_define_operation(text, regprocedure, interval, interval) IS
-'defines an operation, or changes it: the function (tenant_id text, operation text, request jsonb, auth jsonb) returns boolean that is asked on every call, how long results are kept, and how long the fact that a key was used (a month is 31 days, a year 12 of them). Errors: 22004, 22023, 54000, 25006';
+'defines an operation, or changes it: the function (tenant_id text, operation
+text, request jsonb, auth jsonb) returns boolean that is asked on every call,
+how long results are kept, and how long the fact that a key was used (a month
+is 31 days, a year 12 of them).
+Errors: 22004, 22023, 54000, 25006';
 
 CREATE FUNCTION fencing_define_request(operation text, hash_version integer, request_schema jsonb)
 RETURNS void
@@ -399,7 +457,10 @@ AS 'MODULE_PATHNAME', 'fencing_define_request'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_define_request(text, integer, jsonb) IS
-'defines, in a subset of JSON Schema, what identifies a request of an operation. A version is frozen: the same again is accepted, another is 22023. A NOTICE names the keywords that have no effect. Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
+'defines, in a subset of JSON Schema, what identifies a request of an
+operation. A version is frozen: the same again is accepted, another is 22023.
+A NOTICE names the keywords that have no effect.
+Errors: 22004, 22023, 54000, 0A000 a keyword that is not supported, 25006';
 
 CREATE FUNCTION fencing_retire_request(operation text, hash_version integer)
 RETURNS void
@@ -407,7 +468,9 @@ AS 'MODULE_PATHNAME', 'fencing_retire_request'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
-'lets no call that begins after the commit use a version for a new key; records keep it. Errors: 22004, 22023, 54000, 25006, LF002';
+'lets no call that begins after the commit use a version for a new key; records
+keep it.
+Errors: 22004, 22023, 54000, 25006, LF002';
 
 CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
 	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
@@ -418,7 +481,19 @@ AS 'MODULE_PATHNAME', 'fencing_once'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_once(text, text, text, jsonb, text, jsonb, boolean, boolean, boolean) IS
-'executes an operation once per key: committed (record and business write are in this transaction, COMMIT now), replayed (done before with the same request, its result is returned), conflict (done before with another request), denied (the authorize function did not say true, whether or not the key exists), pruned (too old to tell), held (only with wait => false: the key is in progress), failed (only with report_errors). statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without it write afterwards in the same transaction, and call fencing_once_respond(). Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55000, 55006, LF002, LF005 with strict, and those of the statement';
+'executes an operation once per key.
+Answers: committed (record and business write are in this transaction, COMMIT
+now), replayed (done before with the same request, its result is returned),
+conflict (done before with another request), denied (the authorize function
+did not say true, whether or not the key exists), pruned (too old to tell),
+held (only with wait => false: the key is in progress), failed (only with
+report_errors).
+statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the
+caller with $1 tenant_id, $2 operation, $3 key, $4 request, $5 auth; without
+it write afterwards in the same transaction, and call fencing_once_respond().
+Errors: 22004, 22023, 54000, 0A000, 21000, 42701, 25006, 25P01 without a
+statement outside a transaction block, 40001, 55000, 55006, LF002, LF005 with
+strict, and those of the statement';
 
 CREATE FUNCTION fencing_once_respond(tenant_id text, operation text, key text, result jsonb)
 RETURNS void
@@ -426,7 +501,9 @@ AS 'MODULE_PATHNAME', 'fencing_once_respond'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_once_respond(text, text, text, jsonb) IS
-'gives the result of a key that this transaction claimed by fencing_once() without a statement; COMMIT is refused (55000) until then. Errors: 22004, 22023, 54000, 25006, 55000';
+'gives the result of a key that this transaction claimed by fencing_once()
+without a statement; COMMIT is refused (55000) until then.
+Errors: 22004, 22023, 54000, 25006, 55000';
 
 CREATE FUNCTION fencing_request_canonical(operation text, hash_version integer, request jsonb)
 RETURNS text
@@ -434,7 +511,8 @@ AS 'MODULE_PATHNAME', 'fencing_request_canonical'
 LANGUAGE C STABLE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_request_canonical(text, integer, jsonb) IS
-'canonical text of what identifies a request, for looking into a conflict. Errors: 22004, 22023, 54000, 0A000, LF002';
+'canonical text of what identifies a request, for looking into a conflict.
+Errors: 22004, 22023, 54000, 0A000, LF002';
 
 CREATE FUNCTION fencing_request_hash(operation text, hash_version integer, request jsonb)
 RETURNS bytea
@@ -555,7 +633,11 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_emit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_emit(text, text, text, jsonb) IS
-'writes an event in this transaction and returns its id. Waits for other transactions that have emitted for the aggregate, so that its events are in order; emit for several in the order of (type, id). Errors: 22004, 22023 also the reserved types document and tag, 54000 also for too many aggregates in one transaction, 25006, 40P01, 55000';
+'writes an event in this transaction and returns its id. Waits for other
+transactions that have emitted for the aggregate, so that its events are in
+order; emit for several in the order of (type, id).
+Errors: 22004, 22023 also the reserved types document and tag, 54000 also for
+too many aggregates in one transaction, 25006, 40P01, 55000';
 
 CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
 RETURNS void
@@ -563,7 +645,9 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_subscribe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_subscribe(text, boolean) IS
-'delivers events to a consumer from now on: those that commit later, or with from_start all that are there too. Again: no change. Errors: 22004, 22023, 54000, 25006, 55000';
+'delivers events to a consumer from now on: those that commit later, or with
+from_start all that are there too. Again: no change.
+Errors: 22004, 22023, 54000, 25006, 55000';
 
 CREATE FUNCTION fencing_outbox_unsubscribe(consumer text)
 RETURNS void
@@ -571,7 +655,8 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_unsubscribe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_unsubscribe(text) IS
-'delivers no more events to a consumer, and forgets what it has done. Errors: 22004, 22023, 54000, 25006';
+'delivers no more events to a consumer, and forgets what it has done.
+Errors: 22004, 22023, 54000, 25006';
 
 CREATE FUNCTION fencing_outbox_read(consumer text, token bigint, max_rows integer DEFAULT 100,
 	OUT outcome fencing_outcome, OUT id uuid, OUT aggregate_type text, OUT aggregate_id text,
@@ -581,7 +666,11 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_read'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_read(text, bigint, integer) IS
-'events that the consumer has not acknowledged, in order, with outcome current; of an aggregate with a parked event none after that. A relay whose token is not current gets one row stale. Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006, 55000, LF001';
+'events that the consumer has not acknowledged, in order, with outcome current;
+of an aggregate with a parked event none after that. A relay whose token is
+not current gets one row stale.
+Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006,
+55000, LF001';
 
 CREATE FUNCTION fencing_outbox_ack(consumer text, token bigint, ids uuid[],
 	OUT outcome fencing_outcome, OUT acked integer)
@@ -589,7 +678,11 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_ack'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_ack(text, bigint, uuid[]) IS
-'acknowledges events: committed, replayed (all were already: roll back what you did beside it), conflict (some were already, are unknown, or come after one that is open; none is acknowledged) or stale. In the transaction of the effect and before it, an exactly-once gate. Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
+'acknowledges events: committed, replayed (all were already: roll back what you
+did beside it), conflict (some were already, are unknown, or come after one
+that is open; none is acknowledged) or stale. In the transaction of the effect
+and before it, an exactly-once gate.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
 CREATE FUNCTION fencing_outbox_park(consumer text, token bigint, id uuid, reason text,
 	OUT outcome fencing_outcome)
@@ -597,7 +690,10 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_park'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_park(text, bigint, uuid, text) IS
-'sets an event aside that cannot be handled, and with it the later ones of its aggregate; reason NULL takes it back. committed, stale, or conflict (acknowledged already, or unknown). Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
+'sets an event aside that cannot be handled, and with it the later ones of its
+aggregate; reason NULL takes it back. committed, stale, or conflict
+(acknowledged already, or unknown).
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
 -- Which events are for a consumer: as the functions have it, for the view.
 CREATE FUNCTION fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, era bigint, xid xid8)
@@ -606,7 +702,8 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_wants'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
 COMMENT ON FUNCTION fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) IS
-'whether an event that transaction xid of an era wrote is for a consumer with such a subscription';
+'whether an event that transaction xid of an era wrote is for a consumer with
+such a subscription';
 
 -- What is not done; for people and purges.  Each
 -- acknowledgement is looked up by its key, in a subquery that is not a join: how
@@ -632,7 +729,8 @@ AS 'MODULE_PATHNAME', 'fencing_immutable'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_immutable() IS
-'trigger of fencing.outbox and fencing.revisions. Errors: 42501, 39P01 if not used as a trigger';
+'trigger of fencing.outbox and fencing.revisions.
+Errors: 42501, 39P01 if not used as a trigger';
 
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.outbox
 FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
@@ -711,7 +809,13 @@ AS 'MODULE_PATHNAME', 'fencing_publish'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish(text, bigint, jsonb, text) IS
-'makes version expected_version + 1 of a document (0: a new one) with its event: committed, replayed (that version has this content), conflict (it has another; latest_version and latest_digest say where the document is: read again and redo). Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF001 expected_version is above the latest, LF002';
+'publishes version expected_version + 1 of a document (0: a new one), with its
+event.
+Answers: committed, replayed (that version has this content), conflict (it has
+another; latest_version and latest_digest say where the document is: read
+again and redo).
+Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF001
+expected_version is above the latest, LF002';
 
 CREATE FUNCTION fencing_publish_rollback(document_id text, expected_version bigint, source_version bigint, note text DEFAULT NULL,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
@@ -720,7 +824,10 @@ AS 'MODULE_PATHNAME', 'fencing_publish_rollback'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish_rollback(text, bigint, bigint, text) IS
-'publishes the content of an older version again, as version expected_version + 1. Outcomes as fencing_publish(). Errors: as there, also 22023 source_version is a deletion or above expected_version, LF001 it was never published';
+'publishes the content of an older version again, as version expected_version +
+1. Outcomes as fencing_publish().
+Errors: as there, also 22023 source_version is a deletion or above
+expected_version, LF001 it was never published';
 
 CREATE FUNCTION fencing_publish_delete(document_id text, expected_version bigint, note text DEFAULT NULL,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
@@ -729,7 +836,9 @@ AS 'MODULE_PATHNAME', 'fencing_publish_delete'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish_delete(text, bigint, text) IS
-'deletes a document: version expected_version + 1 has no content. It may be published again above that. Outcomes as fencing_publish(). Errors: as there';
+'deletes a document: version expected_version + 1 has no content. It may be
+published again above that. Outcomes as fencing_publish().
+Errors: as there';
 
 CREATE FUNCTION fencing_publish_force(document_id text, content jsonb, reason text,
 	OUT outcome fencing_outcome, OUT version bigint, OUT digest bytea, OUT digest_version integer,
@@ -738,7 +847,9 @@ AS 'MODULE_PATHNAME', 'fencing_publish_force'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_publish_force(text, jsonb, text) IS
-'for administrators: publishes above whatever the latest version is, and is recorded as such with the reason; each call makes a version. committed. Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF002';
+'for administrators: publishes above whatever the latest version is, and is
+recorded as such with the reason; each call makes a version. committed.
+Errors: 22004, 22023, 54000, 0A000, 25006, 40001, 55000, LF002';
 
 CREATE FUNCTION fencing_publish_current(document_id text,
 	OUT version bigint, OUT content jsonb, OUT digest bytea, OUT digest_version integer, OUT kind text,
@@ -748,7 +859,9 @@ AS 'MODULE_PATHNAME', 'fencing_publish_current'
 LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
 
 COMMENT ON FUNCTION fencing_publish_current(text) IS
-'the latest version of a document, with content NULL if it is deleted, or no row; reads with the snapshot of the calling query. Errors: 22004, 22023, 54000';
+'the latest version of a document, with content NULL if it is deleted, or no
+row; reads with the snapshot of the calling query.
+Errors: 22004, 22023, 54000';
 
 CREATE FUNCTION fencing_publish_revision(revision uuid,
 	OUT document_id text,
@@ -759,7 +872,8 @@ AS 'MODULE_PATHNAME', 'fencing_publish_revision'
 LANGUAGE C STABLE PARALLEL UNSAFE ROWS 1;
 
 COMMENT ON FUNCTION fencing_publish_revision(uuid) IS
-'the version that the "revision" of an event points to, or no row. Errors: 22004';
+'the version that the "revision" of an event points to, or no row.
+Errors: 22004';
 
 CREATE VIEW fencing.revision_history AS
 SELECT r.document_id, r.version, r.kind, r.source_version, r.revision, r.digest_version, r.note, r.actor,
@@ -850,7 +964,12 @@ AS 'MODULE_PATHNAME', 'fencing_target_desire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_target_desire(text, text, bigint) IS
-'registers a target of a document, and says which version it should have; NULL: always the latest. Takes a rejection back, whichever version is named, and brings a target back that was retired. Errors: 22004, 22023 also a version below the applied one, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001 a version above the latest of a document that is published here';
+'registers a target of a document, and says which version it should have; NULL:
+always the latest. Takes a rejection back, whichever version is named, and
+brings a target back that was retired.
+Errors: 22004, 22023 also a version below the applied one, 54000, 25006,
+40001, 55006 called by the statement that applies to the target, LF001 a
+version above the latest of a document that is published here';
 
 CREATE FUNCTION fencing_target_forget(document_id text, target_id text, reason text)
 RETURNS void
@@ -858,7 +977,12 @@ AS 'MODULE_PATHNAME', 'fencing_target_forget'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_target_forget(text, text, text) IS
-'retires a target, and records who did it and why: nothing is handed out or applied any more (LF001) until it is desired again, and then above what it had. Again: no change. Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 a writer has its lease, or called by the statement that applies to it, LF001 a target never desired';
+'retires a target, and records who did it and why: nothing is handed out or
+applied any more (LF001) until it is desired again, and then above what it
+had. Again: no change.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 a writer has its
+lease, or called by the statement that applies to it, LF001 a target never
+desired';
 
 CREATE FUNCTION fencing_apply(document_id text, target_id text, version bigint, digest bytea,
 	content jsonb DEFAULT NULL, statement text DEFAULT NULL,
@@ -869,7 +993,20 @@ AS 'MODULE_PATHNAME', 'fencing_apply'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply(text, text, bigint, bytea, jsonb, text, boolean, boolean) IS
-'applies a version to a target in this database: committed (content, digest and applied version are in this transaction, COMMIT now), replayed (that version is the applied one), conflict (it has another digest), stale (a higher version is applied), undesired (above the version that the target is pinned to, or rejected; nothing is written), failed (only with report_errors). content NULL: that of the revision published here; else it is checked against the digest. statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content, NULL for a deletion; without it write afterwards in the same transaction. Errors: 22004, 22023 also content that does not match the digest, 54000, 0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction block, 40001, 55006, LF001 a target never desired or retired, or a version never published, LF002, LF005 with strict, and those of the statement';
+'applies a version of a document to a target in this database.
+Answers: committed (content, digest and applied version are in this
+transaction, COMMIT now), replayed (that version is the applied one), conflict
+(it has another digest), stale (a higher version is applied), undesired (above
+the version that the target is pinned to, or rejected; nothing is written),
+failed (only with report_errors). content NULL: that of the revision published
+here; else it is checked against the digest.
+statement is one SELECT, INSERT, UPDATE, DELETE or MERGE that runs as the
+caller with $1 document_id, $2 target_id, $3 version, $4 digest, $5 content,
+NULL for a deletion; without it write afterwards in the same transaction.
+Errors: 22004, 22023 also content that does not match the digest, 54000,
+0A000, 21000, 42701, 25006, 25P01 without a statement outside a transaction
+block, 40001, 55006, LF001 a target never desired or retired, or a version
+never published, LF002, LF005 with strict, and those of the statement';
 
 CREATE FUNCTION fencing_apply_begin(document_id text, target_id text, owner uuid, ttl interval DEFAULT '30 seconds',
 	OUT outcome fencing_outcome, OUT job_key text, OUT token bigint, OUT lease_until timestamptz,
@@ -878,7 +1015,13 @@ AS 'MODULE_PATHNAME', 'fencing_apply_begin'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_begin(text, text, uuid, interval) IS
-'for a target outside this database: takes the lease of the target and hands out the version to write: acquired or renewed (observe the target, and write if that says so), held (somebody else is at it), done (nothing to write; version and digest are the applied ones). Never waits. Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the statement that applies to the target, LF001';
+'takes the lease of a target outside this database, and hands out the version
+to write.
+Answers: acquired or renewed (observe the target, and write if that says so),
+held (somebody else is at it), done (nothing to write; version and digest are
+the applied ones). Never waits.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the
+statement that applies to the target, LF001';
 
 CREATE FUNCTION fencing_apply_observe(document_id text, target_id text, token bigint, version bigint, digest bytea,
 	OUT outcome fencing_outcome)
@@ -886,7 +1029,16 @@ AS 'MODULE_PATHNAME', 'fencing_apply_observe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_observe(text, text, bigint, bigint, bytea) IS
-'records what was read back from a target, version and digest NULL if it is empty: recorded (it has what it should have, or what an earlier holder was handed out and wrote after all, and that counts as applied), write (write the version handed out, then observe again), ahead (it has a higher version than the last that was handed out, or that of an earlier holder with other content), diverged (it has fallen back, or has other content; begin again to repair it), stale (the token is not current). Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the statement that applies to the target, LF001';
+'records what was read back from a target; version and digest are NULL if it is
+empty.
+Answers: recorded (it has what it should have, or what an earlier holder was
+handed out and wrote after all, and that counts as applied), write (write the
+version handed out, then observe again), ahead (it has a higher version than
+the last that was handed out, or that of an earlier holder with other
+content), diverged (it has fallen back, or has other content; begin again to
+repair it), stale (the token is not current).
+Errors: 22004, 22023, 54000, 25006, 40001, 55000, 55006 called by the
+statement that applies to the target, LF001';
 
 CREATE FUNCTION fencing_apply_reject(document_id text, target_id text, version bigint, reason text,
 	OUT outcome fencing_outcome)
@@ -894,7 +1046,10 @@ AS 'MODULE_PATHNAME', 'fencing_apply_reject'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_apply_reject(text, text, bigint, text) IS
-'gives a version up for a target, that one only, so that fencing_apply_begin() hands it out no more: recorded, or stale (it or a higher one is applied). Errors: 22004, 22023, 54000, 25006, 40001, 55006 called by the statement that applies to the target, LF001';
+'gives a version up for a target, that one only, so that fencing_apply_begin()
+hands it out no more: recorded, or stale (it or a higher one is applied).
+Errors: 22004, 22023, 54000, 25006, 40001, 55006 called by the statement that
+applies to the target, LF001';
 
 CREATE VIEW fencing.rollout_status AS
 SELECT t.document_id, t.target_id, CASE WHEN NOT t.retired THEN s.desired END AS desired_version,
@@ -945,7 +1100,15 @@ AS 'MODULE_PATHNAME', 'fencing_protect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_protect(regclass, name, text) IS
-'refuses writes to a table (LF003) unless the transaction was answered committed for the job of the row, which is in a column, or one and the same for the table. Exactly one of the two is given. Partitions are protected with their table; after adding or detaching one, protect again. The caller must own the table; writers must neither own it nor have the TRIGGER privilege on it. Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected table, 42710 a trigger of that name, 42809, 0A000 inheritance, a virtual column, a foreign partition, a table of the extension itself or a temporary one of another session, 54000';
+'refuses writes to a table (LF003) unless the transaction was answered
+committed for the job of the row, which is in a column, or one and the same
+for the table. Exactly one of the two is given. Partitions are protected with
+their table; after adding or detaching one, protect again. The caller must own
+the table; writers must neither own it nor have the TRIGGER privilege on it.
+Errors: 22004, 22023, 42501, 42P01, 42703, 2BP01 a partition of a protected
+table, 42710 a trigger of that name, 42809, 0A000 inheritance, a virtual
+column, a foreign partition, a table of the extension itself or a temporary
+one of another session, 54000';
 
 CREATE FUNCTION fencing_unprotect(relation regclass)
 RETURNS void
@@ -953,7 +1116,9 @@ AS 'MODULE_PATHNAME', 'fencing_unprotect'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_unprotect(regclass) IS
-'ends what fencing_protect() began; the caller must own the table. Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809, 0A000 a table of the extension itself or a temporary one of another session';
+'ends what fencing_protect() began; the caller must own the table.
+Errors: 22004, 2BP01 a partition of a protected table, 42501, 42P01, 42809,
+0A000 a table of the extension itself or a temporary one of another session';
 
 CREATE FUNCTION fencing_guard_row()
 RETURNS trigger
@@ -961,7 +1126,9 @@ AS 'MODULE_PATHNAME', 'fencing_guard_row'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_guard_row() IS
-'trigger of fencing_protect(), fired after each row. Errors: LF003, 42703 and 22023 if the key column is not there or not text any more, 39P01 if not used as fencing_protect() does';
+'trigger of fencing_protect(), fired after each row.
+Errors: LF003, 42703 and 22023 if the key column is not there or not text any
+more, 39P01 if not used as fencing_protect() does';
 
 CREATE FUNCTION fencing_guard_truncate()
 RETURNS trigger
@@ -969,7 +1136,8 @@ AS 'MODULE_PATHNAME', 'fencing_guard_truncate'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_guard_truncate() IS
-'trigger of fencing_protect(), fired before TRUNCATE. Errors: LF003, 42703, 22023, 39P01';
+'trigger of fencing_protect(), fired before TRUNCATE.
+Errors: LF003, 42703, 22023, 39P01';
 
 --
 -- Retention: purge.c
@@ -980,7 +1148,13 @@ AS 'MODULE_PATHNAME', 'fencing_purge'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
-'for administrators: removes at most max_rows of what is older than an interval, the oldest first. receipts: none of a job''s current token, and none of a job that is just committing. records: those that are older than the retention of their operation become tombstones, those older than its forget_after go. events: none that a subscribed consumer has not acknowledged. What was purged is answered pruned afterwards. more says whether to call again. Errors: 22004, 22023, 25006, 40001';
+'removes at most max_rows of what is older than an interval, the oldest first.
+For administrators. receipts: none of a job''s current token, and none of a
+job that is just committing. records: those that are older than the retention
+of their operation become tombstones, those older than its forget_after go.
+events: none that a subscribed consumer has not acknowledged. What was purged
+is answered pruned afterwards. more says whether to call again.
+Errors: 22004, 22023, 25006, 40001';
 
 CREATE FUNCTION fencing.before(kept interval)
 RETURNS timestamptz
@@ -988,7 +1162,8 @@ AS 'MODULE_PATHNAME', 'fencing_before'
 LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
 
 COMMENT ON FUNCTION fencing.before(interval) IS
-'for fencing_purge(): the time before which things have been kept for so long. A month is 31 days';
+'for fencing_purge(): the time before which things have been kept for so long.
+A month is 31 days';
 
 --
 -- Access: access.c
@@ -1012,7 +1187,10 @@ AS 'MODULE_PATHNAME', 'fencing_grant'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_grant(regrole, text) IS
-'lets a role use the functions of one kind of access: client, relay, target, publisher, external or admin; or, with cdc, read the table fencing.outbox, as a connector for change data capture does. Errors: 22004, 22023';
+'lets a role use the functions of one kind of access: client, relay, target,
+publisher, external or admin; or, with cdc, read the table fencing.outbox, as
+a connector for change data capture does.
+Errors: 22004, 22023';
 
 CREATE FUNCTION fencing_ungrant(role regrole, access text)
 RETURNS void
@@ -1020,7 +1198,9 @@ AS 'MODULE_PATHNAME', 'fencing_ungrant'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_ungrant(regrole, text) IS
-'takes back what fencing_grant() gave; functions that another kind of access gives the role too stay. Errors: 22004, 22023';
+'takes back what fencing_grant() gave; functions that another kind of access
+gives the role too stay.
+Errors: 22004, 22023';
 
 --
 -- Privileges.  Tokens and receipts decide what happens to business data, so

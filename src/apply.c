@@ -37,7 +37,7 @@
 typedef struct ApplyGate
 {
 	Gate		gate;			/* first, so that the one is the other */
-	Target target;		/* as seen last */
+	Target		target;			/* as seen last */
 	bytea	   *digest;
 	Jsonb	   *content;		/* NULL: not given */
 	Relation	revisions;
@@ -190,9 +190,9 @@ static void
 find_applied(Gate *gate, Snapshot snapshot)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	Target *target = &apply->target;
+	Target	   *target = &apply->target;
 	GateReceipt *receipt = &gate->receipt;
-	Revision revision;
+	Revision	revision;
 
 	receipt->found = false;
 	receipt->purged = false;
@@ -231,7 +231,7 @@ find_applied(Gate *gate, Snapshot snapshot)
 static void
 find_watermark(Gate *gate, Snapshot snapshot)
 {
-	Target *target = &((ApplyGate *) gate)->target;
+	Target	   *target = &((ApplyGate *) gate)->target;
 
 	target_find(gate->scope_rel, target, snapshot);
 	gate->fence.found = target->found && !target->retired;
@@ -263,14 +263,14 @@ static void
 apply_accepted(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	Target *target = &apply->target;
+	Target	   *target = &apply->target;
 	Jsonb	   *content = apply->content;
 
 	if (content == NULL)
 	{
 		Snapshot	snapshot = store_fresh_snapshot();
 		int64		latest = publish_latest_version(target->document_id, snapshot);
-		Revision revision;
+		Revision	revision;
 
 		publish_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
@@ -279,7 +279,7 @@ apply_accepted(Gate *gate)
 		/* a deletion has no content, so that of elsewhere is given already */
 		else if (latest != PUBLISH_NO_VERSION ||
 				 !args_same_text(apply->digest,
-									digest_make(NULL, DIGEST_VERSION)))
+								 digest_make(NULL, DIGEST_VERSION)))
 			publish_never_published(target->document_id, gate->number, latest,
 									_("The content of a document that is published elsewhere must be given."));
 		UnregisterSnapshot(snapshot);
@@ -295,7 +295,7 @@ static void
 keep_applied(Gate *gate)
 {
 	ApplyGate  *apply = (ApplyGate *) gate;
-	Target target;
+	Target		target;
 
 	/*
 	 * the gate may have looked at what the transaction's snapshot has since
@@ -306,7 +306,7 @@ keep_applied(Gate *gate)
 	/* a copy: an error that is reported has applied nothing */
 	target = apply->target;
 	target_set_applied(&target, gate->number, apply->digest, DIGEST_VERSION,
-						gate->committed_at);
+					   gate->committed_at);
 	target.values[Anum_targets_result - 1] = gate->result;
 	target.nulls[Anum_targets_result - 1] = gate->result_null;
 	store_update(gate->scope_rel, target.tuple, target.values, target.nulls);

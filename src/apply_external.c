@@ -43,7 +43,8 @@ typedef struct Observation
 	int64		expected;		/* what the target is asked to have */
 	ReadBack	read_back;
 	bool		desired;		/* it is still to have that */
-	bool		repairing;		/* a repair has been handed out with this token */
+	bool		repairing;		/* a repair has been handed out with this
+								 * token */
 } Observation;
 
 static bool look_begin(void *arg, Snapshot snapshot);
@@ -108,7 +109,7 @@ look_begin(void *arg, Snapshot snapshot)
 static bool
 choose_version(TargetCall *call, Snapshot snapshot)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	int64		desired;
 
 	target_look(call, snapshot);
@@ -141,10 +142,10 @@ static bool
 hand_out(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	Snapshot	snapshot;
 	bool		chosen;
-	StoreLock lock;
+	StoreLock	lock;
 
 	lease_take(&call->job);
 	call->outcome = call->job.outcome;
@@ -178,7 +179,7 @@ hand_out(void *arg)
 static Datum
 begin_answer(FunctionCallInfo fcinfo, TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	Jsonb	   *content;
 	Datum		values[7] = {0};
 	bool		nulls[7] = {false, true, true, true, true, true, true};
@@ -261,7 +262,7 @@ static bool
 record_observation(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	Observation seen = observe(call);
 
 	call->job.outcome = judge_observation(&seen);
@@ -282,7 +283,7 @@ record_observation(void *arg)
 		case READ_EXPECTED:
 			if (seen.found > target->applied)
 				target_set_applied(target, seen.found, call->revision.digest,
-									call->revision.digest_version, GetCurrentTimestamp());
+								   call->revision.digest_version, GetCurrentTimestamp());
 			if (target->diverged || call->job.outcome == FENCING_RECORDED)
 				target_set_error(target, NULL);
 			target_set(target, Anum_targets_diverged, BoolGetDatum(false));
@@ -298,7 +299,7 @@ record_observation(void *arg)
 static Observation
 observe(TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	bool		handed_out = target_get_bigint(target, Anum_targets_attempt_token) == call->job.token;
 	int64		attempted = target_get_bigint(target, Anum_targets_attempted);
 	Observation seen = {.found = call->version};
@@ -365,7 +366,7 @@ judge_observation(const Observation *seen)
 static void
 ask_for_repair(TargetCall *call, int64 expected)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 
 	target_set(target, Anum_targets_attempt_token, Int64GetDatum(0));
 	if (!target->diverged)
@@ -382,7 +383,7 @@ ask_for_repair(TargetCall *call, int64 expected)
 static bool
 has_digest(TargetCall *call, int64 version, const bytea *digest)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	Snapshot	snapshot;
 
 	if (version == target->applied)

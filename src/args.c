@@ -240,7 +240,7 @@ args_outcome_name(FencingOutcome outcome)
  */
 Datum
 args_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
-			   const Datum *values, const bool *nulls)
+			const Datum *values, const bool *nulls)
 {
 	TupleDesc	tupdesc;
 	Oid			rettype;

@@ -207,9 +207,9 @@ read_receipt(Relation receipts, HeapTuple row, GateReceipt *receipt)
 	receipt->purged = false;
 	receipt->digest = DatumGetByteaP(store_get(receipts, row, Anum_receipts_digest));
 	receipt->digest_version = DatumGetInt32(store_get(receipts, row,
-														Anum_receipts_digest_version));
+													  Anum_receipts_digest_version));
 	receipt->committed_at = DatumGetTimestampTz(store_get(receipts, row,
-															Anum_receipts_committed_at));
+														  Anum_receipts_committed_at));
 	result = heap_getattr(row, Anum_receipts_result, tupdesc, &receipt->result_null);
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
 }

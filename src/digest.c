@@ -32,7 +32,8 @@ PG_FUNCTION_INFO_V1(fencing_digest);
 
 /* Valid until a function is changed, also while it is looked up. */
 static FmgrInfo digest_function;
-static uint64 digest_function_as_of = 0;	/* function_changes when it was looked up */
+static uint64 digest_function_as_of = 0;	/* function_changes when it was
+											 * looked up */
 static uint64 function_changes = 1;
 
 /*

@@ -271,7 +271,7 @@ tell_lockers(const LOCKTAG *tag)
 		"  AND COALESCE(l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid(), true)) l";
 	Oid			argtypes[] = {OIDOID, OIDOID};
 	Datum		args[] = {ObjectIdGetDatum(tag->locktag_field1),
-		ObjectIdGetDatum(tag->locktag_field2)};
+	ObjectIdGetDatum(tag->locktag_field2)};
 
 	owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, notice_lockers, NULL);
 }
@@ -574,13 +574,13 @@ epoch_record_revocation(text *job_key, int64 token, text *reason)
 {
 	Oid			argtypes[] = {TEXTOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
 	Datum		args[] = {PointerGetDatum(job_key), Int64GetDatum(token),
-		PointerGetDatum(reason), TimestampTzGetDatum(GetCurrentTimestamp())};
+	PointerGetDatum(reason), TimestampTzGetDatum(GetCurrentTimestamp())};
 	bool		nulls[lengthof(args)] = {job_key == NULL};
 
 	owner_query_bigints("INSERT INTO fencing.revocations"
-							 " (job_key, token, reason, revoked_by, client_addr, revoked_at)"
-							 " VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
-							 lengthof(args), argtypes, args, nulls, NULL, 0, NULL);
+						" (job_key, token, reason, revoked_by, client_addr, revoked_at)"
+						" VALUES ($1, $2, $3, SESSION_USER, pg_catalog.inet_client_addr(), $4)",
+						lengthof(args), argtypes, args, nulls, NULL, 0, NULL);
 }
 
 /*
@@ -613,7 +613,7 @@ look_floor(void *arg, Snapshot snapshot)
 	}
 	return raise->identity.own_floor >= raise->token ||
 		store_with_row_lock(raise->rel, raise->identity.own, snapshot, true,
-							  raise_floor, raise);
+							raise_floor, raise);
 }
 
 /* The row of this identity is made, unless another was faster. */

@@ -16,7 +16,7 @@
 #include "utils/guc.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
-PG_MODULE_MAGIC_EXT(.name = "fencing", .version = "1.0");
+PG_MODULE_MAGIC_EXT(.name = "fencing",.version = "1.0");
 #else
 PG_MODULE_MAGIC;
 #endif

@@ -49,7 +49,7 @@
 #endif
 
 #ifndef pg_noreturn
-#define pg_noreturn pg_attribute_noreturn()		/* before 18 */
+#define pg_noreturn pg_attribute_noreturn() /* before 18 */
 #endif
 
 /* SQLSTATEs of our own */

@@ -175,7 +175,7 @@ look(void *arg, Snapshot snapshot)
 		return was_in_epoch;
 	if (gate->fence.found)
 		return store_with_row_lock(gate->scope_rel, gate->fence.tuple, snapshot,
-									 gate->outcome == FENCING_COMMITTED, decide_again, gate);
+								   gate->outcome == FENCING_COMMITTED, decide_again, gate);
 	if (gate->maker_awaited)
 		return true;
 
@@ -292,7 +292,7 @@ gate_judge_number(GateNumbers numbers, const GateFence *fence, int64 number, int
 {
 	bool		tokens = numbers == GATE_TOKENS;
 	bool		former_epoch = tokens && number <= epoch_start && !(fence->found && fence->external);
-	GateVerdict verdict = {.issued = true, .certain = true};
+	GateVerdict verdict = {.issued = true,.certain = true};
 
 	if (!fence->found)
 	{
@@ -410,7 +410,7 @@ accept(Gate *gate)
 	gate->committed_at = GetCurrentTimestamp();
 	if (gate->kind->accepted != NULL)
 		gate->kind->accepted(gate);
-	if (gate->statement.text != NULL)
+	if (gate->statement.text !=NULL)
 	{
 		ErrorContextCallback context = {error_context_stack, add_context, gate};
 

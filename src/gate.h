@@ -35,7 +35,8 @@ typedef struct Gate Gate;
 /* What the numbers of a part are. */
 typedef enum GateNumbers
 {
-	GATE_TOKENS,				/* former epochs and the floor of forgotten jobs count */
+	GATE_TOKENS,				/* former epochs and the floor of forgotten
+								 * jobs count */
 	GATE_VERSIONS,				/* the next one only is accepted */
 	GATE_JUMPS,					/* any one above the fence is */
 	GATE_SLOT					/* there is one, taken once: no fence */
@@ -132,9 +133,11 @@ typedef struct GateFence
 {
 	bool		found;
 	HeapTuple	tuple;
-	int64		number;			/* the highest number accepted or issued; or to come next */
+	int64		number;			/* the highest number accepted or issued; or
+								 * to come next */
 	int64		purged_through; /* receipts up to here may be gone */
-	bool		external;		/* of tokens: issued elsewhere, so epochs do not apply */
+	bool		external;		/* of tokens: issued elsewhere, so epochs do
+								 * not apply */
 
 	/* of the gate's number, for a kind that jumps */
 	bool		unissued;		/* it was never issued */
@@ -146,7 +149,8 @@ typedef struct GateVerdict
 {
 	FencingOutcome outcome;
 	bool		issued;			/* it has been given out, as far as we know */
-	bool		certain;		/* the outcome holds without the lock of the fence */
+	bool		certain;		/* the outcome holds without the lock of the
+								 * fence */
 } GateVerdict;
 
 struct Gate
@@ -161,7 +165,8 @@ struct Gate
 
 	/* set by gate_call(), or by the part that does without */
 	Statement	statement;		/* without text: the gate alone */
-	bool		alone;			/* no statement, and nobody else who could write */
+	bool		alone;			/* no statement, and nobody else who could
+								 * write */
 
 	/* the answer */
 	FencingOutcome outcome;
@@ -175,9 +180,12 @@ struct Gate
 	GateVerdict verdict;
 	bytea	   *digest;			/* of the content, by the current version */
 	int64		epoch_start;
-	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid; only of tokens */
-	bool		maker_awaited;	/* who was making the row of the scope has ended */
-	bool		again;			/* by make_digest: a slot's call must begin anew */
+	bool		in_epoch;		/* fencing.floor is locked, epoch_start valid;
+								 * only of tokens */
+	bool		maker_awaited;	/* who was making the row of the scope has
+								 * ended */
+	bool		again;			/* by make_digest: a slot's call must begin
+								 * anew */
 	Gate	   *outer;			/* the gate whose statement is calling us */
 };
 

@@ -38,7 +38,8 @@ typedef struct GateAttempt
 /* How the client's own command calls a function. */
 typedef enum Caller
 {
-	CALLER_OTHER,				/* it does not, but maybe a function that it calls */
+	CALLER_OTHER,				/* it does not, but maybe a function that it
+								 * calls */
 	CALLER_READS,				/* in a query that writes nothing */
 	CALLER_WRITES
 } Caller;
@@ -398,7 +399,8 @@ must_propagate(const ErrorData *error)
 	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
 	{
 		case MAKE_SQLSTATE('4', '0', '0', '0', '0'):	/* transaction rollback */
-		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* insufficient resources */
+		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* insufficient
+														 * resources */
 		case MAKE_SQLSTATE('5', '7', '0', '0', '0'):	/* operator intervention */
 		case MAKE_SQLSTATE('X', 'X', '0', '0', '0'):	/* internal error */
 			return true;

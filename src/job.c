@@ -30,9 +30,9 @@
 /* what job_with_token() does when the token is current */
 typedef struct TokenWork
 {
-	Job *job;
+	Job		   *job;
 	bool		expect_write;
-	StoreWork work;
+	StoreWork	work;
 	void	   *arg;
 } TokenWork;
 
@@ -56,7 +56,7 @@ PG_FUNCTION_INFO_V1(fencing_forget);
 Datum
 fencing_revoke(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 
 	job.job_key = args_key(fcinfo, 0, "job_key");
 	job.reason = args_reason(fcinfo, 1, "reason");
@@ -72,23 +72,23 @@ fencing_revoke(PG_FUNCTION_ARGS)
 static bool
 look_revoke(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
 	refuse_unknown(job);
 	return store_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
-								 revoke_locked, job);
+							   revoke_locked, job);
 }
 
 /* The fence is locked. */
 static bool
 revoke_locked(void *arg)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	store_require_visible(job->fences, job->fence.tuple);
 	job_write_fence(job, epoch_next_token(job->fence.number, job->fence.external),
-				job->fence.external);
+					job->fence.external);
 	epoch_record_revocation(job->job_key, job->new_token, job->reason);
 	return true;
 }
@@ -99,7 +99,7 @@ revoke_locked(void *arg)
 Datum
 fencing_advance(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 	Datum		fence;
 	bool		isnull = false;
 
@@ -120,7 +120,7 @@ fencing_advance(PG_FUNCTION_ARGS)
 static bool
 look_advance(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 	Datum		key = PointerGetDatum(job->job_key);
 
 	job_look(job, snapshot);
@@ -137,14 +137,14 @@ look_advance(void *arg, Snapshot snapshot)
 	job->outcome = job->token < job->fence.number ? FENCING_STALE : FENCING_CURRENT;
 	return job->token <= job->fence.number ||
 		store_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
-							  advance_locked, job);
+							advance_locked, job);
 }
 
 /* The fence is locked, and below the token. */
 static bool
 advance_locked(void *arg)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	store_require_visible(job->fences, job->fence.tuple);
 	job->outcome = FENCING_ADVANCED;
@@ -156,7 +156,7 @@ advance_locked(void *arg)
 static bool
 advance_new(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
 	if (job->fence.found)
@@ -173,7 +173,7 @@ advance_new(void *arg, Snapshot snapshot)
 Datum
 fencing_forget(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 	Snapshot	snapshot;
 	Relation	receipts;
 	Datum		key;
@@ -273,7 +273,7 @@ job_find_fence(Relation fences, const text *job_key, Snapshot snapshot, GateFenc
 		return;
 	fence->number = DatumGetInt64(store_get(fences, fence->tuple, Anum_fences_token));
 	fence->purged_through = DatumGetInt64(store_get(fences, fence->tuple,
-													  Anum_fences_purged_through));
+													Anum_fences_purged_through));
 	fence->external = DatumGetBool(store_get(fences, fence->tuple, Anum_fences_external));
 }
 
@@ -291,7 +291,7 @@ find_lease(Job *job, Snapshot snapshot)
 	lease->owner = *DatumGetUUIDP(store_get(job->leases, lease->tuple, Anum_leases_owner));
 	lease->token = DatumGetInt64(store_get(job->leases, lease->tuple, Anum_leases_token));
 	lease->until = DatumGetTimestampTz(store_get(job->leases, lease->tuple,
-												   Anum_leases_lease_until));
+												 Anum_leases_lease_until));
 }
 
 /*
@@ -418,12 +418,12 @@ static bool
 look_token(void *arg, Snapshot snapshot)
 {
 	TokenWork  *token_work = (TokenWork *) arg;
-	Job *job = token_work->job;
+	Job		   *job = token_work->job;
 
 	job->outcome = FENCING_STALE;
 	return !job_is_current(job, snapshot) ||
 		store_with_row_lock(job->fences, job->fence.tuple, snapshot,
-							  token_work->expect_write, token_work->work, token_work->arg);
+							token_work->expect_write, token_work->work, token_work->arg);
 }
 
 /*

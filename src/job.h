@@ -57,7 +57,7 @@ typedef struct Job
 	Relation	leases;
 	int64		epoch_start;
 	GateFence	fence;
-	Lease lease;
+	Lease		lease;
 
 	/* answer */
 	FencingOutcome outcome;
@@ -69,7 +69,7 @@ typedef struct Job
 } Job;
 
 extern void job_find_fence(Relation fences, const text *job_key, Snapshot snapshot,
-							   GateFence *fence);
+						   GateFence *fence);
 extern void job_begin(Job *job, const char *function);
 extern void job_end(Job *job);
 extern void job_look(Job *job, Snapshot snapshot);
@@ -78,9 +78,9 @@ extern void job_refuse_external(const Job *job);
 extern void job_write_fence(Job *job, int64 token, bool external);
 extern bool job_is_current(Job *job, Snapshot snapshot);
 pg_noreturn extern void job_never_issued(const text *job_key, int64 token,
-											 const GateFence *fence);
+										 const GateFence *fence);
 extern FencingOutcome job_with_token(Job *job, bool expect_write, StoreWork work,
-										 void *arg);
+									 void *arg);
 extern void job_require_same_fence(const Job *job);
 
 /*

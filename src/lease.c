@@ -77,7 +77,7 @@ PG_FUNCTION_INFO_V1(fencing_release);
 Datum
 fencing_acquire(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 
 	job.job_key = args_key(fcinfo, 0, "job_key");
 	args_refuse_null(fcinfo, 1, "owner");
@@ -105,7 +105,7 @@ lease_take(Job *job)
 static bool
 look_take(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 	Datum		key = PointerGetDatum(job->job_key);
 	TimestampTz now;
 
@@ -113,7 +113,7 @@ look_take(void *arg, Snapshot snapshot)
 	now = GetCurrentTimestamp();
 	if (!job->fence.found)
 	{
-		StoreLock lock = key_lock_make(job->fences, 1, &key, false, acquire_new, job);
+		StoreLock	lock = key_lock_make(job->fences, 1, &key, false, acquire_new, job);
 
 		if (lock == STORE_BUSY)
 			answer_busy(job);
@@ -136,7 +136,7 @@ look_take(void *arg, Snapshot snapshot)
 Datum
 fencing_renew(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 
 	job.job_key = args_key(fcinfo, 0, "job_key");
 	args_refuse_null(fcinfo, 1, "owner");
@@ -155,7 +155,7 @@ fencing_renew(PG_FUNCTION_ARGS)
 static bool
 look_renew(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
 	job_refuse_external(job);
@@ -168,7 +168,7 @@ look_renew(void *arg, Snapshot snapshot)
 static bool
 renew_locked(void *arg)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	if (!still_unsuperseded(job))
 		return false;
@@ -185,7 +185,7 @@ renew_locked(void *arg)
 Datum
 fencing_release(PG_FUNCTION_ARGS)
 {
-	Job	job = {0};
+	Job			job = {0};
 
 	job.job_key = args_key(fcinfo, 0, "job_key");
 	args_refuse_null(fcinfo, 1, "owner");
@@ -205,7 +205,7 @@ fencing_release(PG_FUNCTION_ARGS)
 static bool
 look_release(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
 	job_refuse_external(job);
@@ -221,7 +221,7 @@ look_release(void *arg, Snapshot snapshot)
 static bool
 release_locked(void *arg)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	if (!still_unsuperseded(job))
 		return false;
@@ -346,7 +346,7 @@ answer_busy(Job *job)
 static bool
 acquire_new(void *arg, Snapshot snapshot)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
 	if (job->fence.found)
@@ -367,7 +367,7 @@ acquire_new(void *arg, Snapshot snapshot)
 static bool
 acquire_existing(void *arg)
 {
-	Job *job = (Job *) arg;
+	Job		   *job = (Job *) arg;
 	bool		extend = is_extendable(job, GetCurrentTimestamp());
 	TimestampTz now;
 

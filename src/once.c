@@ -49,7 +49,8 @@ typedef struct OnceGate
 	List	   *versions;		/* of the operation, from the oldest on */
 	bool		open;			/* the record found waits for its response */
 	int			hash_version;	/* of the record, or for a new one */
-	int			shown_version;	/* by which authorize was shown the request; 0: none yet */
+	int			shown_version;	/* by which authorize was shown the request;
+								 * 0: none yet */
 } OnceGate;
 
 /* A record of this transaction that has to be responded to. */
@@ -212,9 +213,9 @@ is_authorized(Gate *gate)
 		shown = (OnceVersion *) llast(once->versions);
 	once->shown_version = shown->hash_version;
 	return once_authorize(once->tenant_id, once->operation,
-							 once_projection_visible(shown->schema, once->request), once->auth,
-							 operation.authorize_schema, operation.authorize_name,
-							 operation.authorize_owner);
+						  once_projection_visible(shown->schema, once->request), once->auth,
+						  operation.authorize_schema, operation.authorize_name,
+						  operation.authorize_owner);
 }
 
 /* The highest version that is not retired, or NULL. */
@@ -262,10 +263,10 @@ find_record(Gate *gate, Snapshot snapshot)
 	once->open = !DatumGetBool(store_get(gate->scope_rel, row, Anum_records_responded));
 	receipt->digest = DatumGetByteaP(store_get(gate->scope_rel, row, Anum_records_hash));
 	receipt->digest_version = DatumGetInt32(store_get(gate->scope_rel, row,
-														Anum_records_digest_version));
+													  Anum_records_digest_version));
 	receipt->purged = DatumGetBool(store_get(gate->scope_rel, row, Anum_records_purged));
 	receipt->committed_at = DatumGetTimestampTz(store_get(gate->scope_rel, row,
-															Anum_records_committed_at));
+														  Anum_records_committed_at));
 	result = heap_getattr(row, Anum_records_result, RelationGetDescr(gate->scope_rel),
 						  &receipt->result_null);
 	receipt->result = receipt->result_null ? (Datum) 0 : JsonbPGetDatum(DatumGetJsonbP(result));
@@ -388,7 +389,7 @@ keep_record(Gate *gate)
 	values[Anum_records_digest_version - 1] = Int32GetDatum(DIGEST_VERSION);
 	values[Anum_records_result - 1] = gate->result;
 	nulls[Anum_records_result - 1] = gate->result_null;
-	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement.text != NULL);
+	values[Anum_records_responded - 1] = BoolGetDatum(gate->statement.text !=NULL);
 	values[Anum_records_purged - 1] = BoolGetDatum(false);
 	values[Anum_records_committed_at - 1] = TimestampTzGetDatum(gate->committed_at);
 	store_insert(gate->scope_rel, values, nulls);

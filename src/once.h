@@ -84,7 +84,7 @@ typedef struct OnceProperty
 struct OnceSchema
 {
 	int			kinds;
-	OnceFormat format;
+	OnceFormat	format;
 	bool		ignore;			/* left out of the hash */
 	bool		exact;			/* the format does not count */
 	bool		read_only;
@@ -93,7 +93,7 @@ struct OnceSchema
 	bool		open;			/* additionalProperties: others are left out */
 	OnceProperty *properties;
 	int			nproperties;
-	OnceSchema *items;		/* NULL: anything, as it is */
+	OnceSchema *items;			/* NULL: anything, as it is */
 	Jsonb	   *default_value;	/* projected; NULL: none */
 };
 
@@ -127,7 +127,7 @@ extern const OnceKindName once_value_kinds[];	/* ends with NULL */
 
 extern const char *once_value_kind_names(int kinds);
 extern OnceProperty *once_value_property(const OnceSchema *schema, const char *name,
-											int length);
+										 int length);
 extern void once_value_root(Jsonb *document, JsonbValue *value);
 extern char *once_value_path_text(const OncePath *path);
 extern char *once_value_clip(const char *text, int length);

@@ -86,7 +86,7 @@ static ExecutorStart_hook_type next_executor_start = NULL;
  */
 bool
 once_authorize(text *tenant_id, text *operation, Jsonb *request, Jsonb *auth,
-				  const char *schema, const char *name, const char *owner)
+			   const char *schema, const char *name, const char *owner)
 {
 	AuthorizeCall call = {0};
 	const char *function = quote_qualified_identifier(schema, name);
@@ -287,6 +287,7 @@ static bool
 call_function(AuthorizeCall *call)
 {
 	FmgrInfo	flinfo;
+
 	LOCAL_FCINFO(fcinfo, 4);
 	Datum		result;
 

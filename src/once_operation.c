@@ -48,7 +48,7 @@ static void require_operation(const text *name);
 static Jsonb *project_argument(FunctionCallInfo fcinfo);
 static void renew_cache(Relation schemas);
 static OnceSchema *get_schema(Relation schemas, const text *operation, int hash_version,
-								 HeapTuple row);
+							  HeapTuple row);
 static void forget_schemas(Datum arg, Oid relid);
 
 PG_FUNCTION_INFO_V1(fencing_define_operation);
@@ -165,7 +165,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 	else
 	{
 		Jsonb	   *existing = DatumGetJsonbP(store_get(schemas, row,
-														 Anum_request_schemas_request_schema));
+														Anum_request_schemas_request_schema));
 
 		if (compareJsonbContainers(&existing->root, &definition->root) != 0)
 			ereport(ERROR,
@@ -323,10 +323,10 @@ once_operation_load(const text *name, OnceOperation *operation)
 		OnceVersion *version = (OnceVersion *) palloc(sizeof(OnceVersion));
 
 		version->hash_version = DatumGetInt32(store_get(schemas, schema,
-														  Anum_request_schemas_hash_version));
+														Anum_request_schemas_hash_version));
 		version->retired = FullTransactionIdIsValid(
-			DatumGetFullTransactionId(store_get(schemas, schema,
-												  Anum_request_schemas_retired_by)));
+													DatumGetFullTransactionId(store_get(schemas, schema,
+																						Anum_request_schemas_retired_by)));
 		version->schema = get_schema(schemas, name, version->hash_version, schema);
 		operation->versions = lappend(operation->versions, version);
 	}

@@ -30,7 +30,7 @@ typedef struct Projection
 	JsonbParseState *state;
 	JsonbValue *root;			/* the finished array or object */
 	bool		raw;			/* only leave out: no check, default or format */
-	const OncePath *path;	/* of the value that is looked at */
+	const OncePath *path;		/* of the value that is looked at */
 	char	   *refusal;
 } Projection;
 
@@ -64,7 +64,7 @@ static bool refuse_field(Projection *projection, const char *message, const char
  */
 Jsonb *
 once_projection_make(const OnceSchema *schema, List *later, Jsonb *request,
-						char **refusal)
+					 char **refusal)
 {
 	Projection	projection = {0};
 	Jsonb	   *result = run_projection(&projection, schema, later, request);
@@ -167,7 +167,7 @@ project_object(Projection *projection, const OnceSchema *schema, List *later,
 	for (int i = 0; i < schema->nproperties; i++)
 	{
 		const OnceProperty *property = &schema->properties[i];
-		OncePath path = {.name = property->name, .length = property->length};
+		OncePath	path = {.name = property->name,.length = property->length};
 		JsonbValue *found;
 		JsonbValue	fallback;
 
@@ -209,7 +209,7 @@ project_array(Projection *projection, const OnceSchema *schema, List *later,
 	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbValue	element;
 	List	   *inner = later_items(later);
-	OncePath path = {0};
+	OncePath	path = {0};
 
 	(void) pushJsonbValue(&projection->state, WJB_BEGIN_ARRAY, NULL);
 	(void) JsonbIteratorNext(&it, &element, true);
@@ -237,7 +237,7 @@ project_scalar(Projection *projection, const OnceSchema *schema, JsonbValue *val
 		!projection->raw)
 	{
 		char	   *normalized = once_format_normalize(schema->format, value->val.string.val,
-										   value->val.string.len);
+													   value->val.string.len);
 
 		if (normalized == NULL)
 			return refuse_format(projection, schema->format);
@@ -262,7 +262,7 @@ later_properties(List *later, const char *name, int length)
 	foreach(lc, later)
 	{
 		OnceProperty *property = once_value_property((OnceSchema *) lfirst(lc), name,
-														  length);
+													 length);
 
 		if (property != NULL)
 			result = lappend(result, property->schema);
@@ -299,8 +299,8 @@ may_leave_out(List *later, const JsonbValue *key, JsonbValue *value)
 	foreach(lc, later)
 	{
 		OnceProperty *property = once_value_property((OnceSchema *) lfirst(lc),
-														  key->val.string.val,
-														  key->val.string.len);
+													 key->val.string.val,
+													 key->val.string.len);
 
 		if (property != NULL && (property->schema->ignore || is_default(property->schema, value)))
 			return true;
@@ -387,7 +387,7 @@ refuse_format(Projection *projection, OnceFormat format)
 static bool
 refuse_field(Projection *projection, const char *message, const char *name, int length)
 {
-	OncePath path = {.outer = projection->path, .name = name, .length = length};
+	OncePath	path = {.outer = projection->path,.name = name,.length = length};
 
 	projection->refusal = psprintf(message, once_value_path_text(&path));
 	return false;

@@ -23,7 +23,7 @@
 
 typedef struct Compilation
 {
-	const OncePath *path;	/* of the schema or keyword that is looked at */
+	const OncePath *path;		/* of the schema or keyword that is looked at */
 	int			depth;
 	bool		explain;		/* collect keywords without effect */
 	List	   *unenforced;		/* their paths */
@@ -32,7 +32,7 @@ typedef struct Compilation
 
 static OnceSchema *compile_root(Compilation *compilation, Jsonb *definition);
 static OnceSchema *compile_inner(Compilation *compilation, OncePath *path,
-									const JsonbValue *definition);
+								 const JsonbValue *definition);
 static OnceSchema *compile(Compilation *compilation, const JsonbValue *definition);
 static void check_is_schema(const Compilation *compilation, const JsonbValue *definition);
 static void compile_default(Compilation *compilation, OnceSchema *schema, JsonbValue *value);
@@ -189,7 +189,7 @@ static OnceSchema *
 compile(Compilation *compilation, const JsonbValue *definition)
 {
 	OnceSchema *schema = (OnceSchema *) palloc0(sizeof(OnceSchema));
-	OncePath path = {.outer = compilation->path};
+	OncePath	path = {.outer = compilation->path};
 	JsonbIterator *it;
 	JsonbValue	keyword;
 	JsonbValue	value;
@@ -370,7 +370,7 @@ compile_properties(Compilation *compilation, OnceSchema *schema, const JsonbValu
 	while (JsonbIteratorNext(&it, &name, true) == WJB_KEY)
 	{
 		OnceProperty *property = &schema->properties[schema->nproperties++];
-		OncePath path = {.name = name.val.string.val, .length = name.val.string.len};
+		OncePath	path = {.name = name.val.string.val,.length = name.val.string.len};
 
 		(void) JsonbIteratorNext(&it, &definition, true);
 		property->name = pnstrdup(name.val.string.val, name.val.string.len);
@@ -505,7 +505,7 @@ compile_boolean(const Compilation *compilation, const JsonbValue *value)
 static void
 refuse_ignore(const Compilation *compilation, const OnceSchema *schema)
 {
-	OncePath path = {.outer = compilation->path, .name = "x-fencing", .length = 9};
+	OncePath	path = {.outer = compilation->path,.name = "x-fencing",.length = 9};
 
 	if (schema->ignore)
 		ereport(ERROR,

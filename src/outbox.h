@@ -74,7 +74,7 @@ typedef enum OutboxState
 /* One call of a relay. */
 typedef struct RelayCall
 {
-	Job	job;
+	Job			job;
 	OutboxConsumer consumer;
 	Relation	consumers;
 	Relation	outbox;			/* this and the next: of ack and park */
@@ -89,9 +89,9 @@ typedef struct RelayCall
 /*
  * outbox.c: events
  */
-extern bool outbox_notify;	/* setting */
+extern bool outbox_notify;		/* setting */
 extern pg_uuid_t *outbox_emit(text *aggregate_type, text *aggregate_id, text *type,
-							   Jsonb *payload);
+							  Jsonb *payload);
 extern pg_uuid_t *outbox_new_uuid(void);
 extern void outbox_begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function);
 extern void outbox_end_relay(RelayCall *call);
@@ -111,15 +111,15 @@ extern void outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks);
 extern void outbox_scan_end_acks(OutboxConsumer *consumer);
 extern bool outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event);
 extern bool outbox_scan_is_pending(OutboxConsumer *consumer, const OutboxEvent *event,
-							  Snapshot snapshot);
+								   Snapshot snapshot);
 extern bool outbox_scan_precedes(int64 era1, FullTransactionId xid1,
-							int64 era2, FullTransactionId xid2);
+								 int64 era2, FullTransactionId xid2);
 extern bool outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot,
-							  OutboxEvent *event);
+								   OutboxEvent *event);
 extern bool outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
-								 OutboxEvent *event);
+									  OutboxEvent *event);
 extern int64 outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox,
-								  const OutboxEvent *last, Snapshot snapshot);
+									   const OutboxEvent *last, Snapshot snapshot);
 extern void outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
 							  Snapshot scan_snapshot);
 extern void outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);

@@ -381,12 +381,12 @@ compact(RelayCall *call)
 	UnregisterSnapshot(snapshot);
 
 	if (!outbox_scan_precedes(DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
-						 DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1]), era, xid))
+							  DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1]), era, xid))
 		return;
 	values[Anum_outbox_consumers_era - 1] = Int64GetDatum(era);
 	values[Anum_outbox_consumers_xid - 1] = FullTransactionIdGetDatum(xid);
 	if (!outbox_scan_precedes(era, xid, DatumGetInt64(values[Anum_outbox_consumers_mark_era - 1]),
-						 DatumGetFullTransactionId(values[Anum_outbox_consumers_mark_xid - 1])))
+							  DatumGetFullTransactionId(values[Anum_outbox_consumers_mark_xid - 1])))
 	{
 		values[Anum_outbox_consumers_after_no - 1] = values[Anum_outbox_consumers_mark_no - 1];
 		values[Anum_outbox_consumers_mark_era - 1] = Int64GetDatum(epoch_current());

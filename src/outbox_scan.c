@@ -135,8 +135,8 @@ outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 	const Datum *values = consumer->values;
 
 	return !outbox_scan_precedes(event->era, event->xid,
-							DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
-							DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1])) &&
+								 DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
+								 DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1])) &&
 		wants(consumer->nulls[Anum_outbox_consumers_since - 1],
 			  values[Anum_outbox_consumers_since - 1],
 			  DatumGetInt64(values[Anum_outbox_consumers_since_era - 1]),
@@ -182,7 +182,7 @@ outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, 
 /* The pending event with the lowest (era, xid), or false. */
 bool
 outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
-					 OutboxEvent *event)
+						  OutboxEvent *event)
 {
 	OutboxScan	scan;
 	bool		found = false;
@@ -201,7 +201,7 @@ outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot sn
 /* How many events of its aggregate are pending up to this one. */
 int64
 outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEvent *last,
-					 Snapshot snapshot)
+						  Snapshot snapshot)
 {
 	OutboxScan	scan;
 	OutboxEvent event;

@@ -77,17 +77,17 @@ static const Setting settings[] = {
 	INTEGER(work_mem, 4096),
 	/* for a few rows neither is worth its start */
 	INTEGER(max_parallel_workers_per_gather, 0),
-	{"jit", "off", .boolean = &jit_enabled, .number = false}
+	{"jit", "off",.boolean = &jit_enabled,.number = false}
 };
 
 /*
  * Where there is a choice: a plan made for a small table would stay for ever.
  */
 static const Setting plan_each_time = {"plan_cache_mode", "force_custom_plan",
-	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN
+	.integer = &plan_cache_mode,.number = PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN
 };
 static const Setting keep_plan = {"plan_cache_mode", "auto",
-	.integer = &plan_cache_mode, .number = PLAN_CACHE_MODE_AUTO
+	.integer = &plan_cache_mode,.number = PLAN_CACHE_MODE_AUTO
 };
 
 /* an own query, analyzed */
@@ -132,8 +132,8 @@ static slist_head kept_queries = SLIST_STATIC_INIT(kept_queries);
  */
 void
 owner_query_run(const char *query, int nargs, Oid *argtypes, Datum *args,
-					   const bool *nulls, Snapshot snapshot,
-					   OwnerQueryHandler handle, void *arg)
+				const bool *nulls, Snapshot snapshot,
+				OwnerQueryHandler handle, void *arg)
 {
 	Relation	rel = store_table_open(STORE_FENCES, AccessShareLock);
 	Oid			owner = rel->rd_rel->relowner;
@@ -281,7 +281,7 @@ use_setting(const Setting *setting)
  */
 void
 owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,
-						 const bool *nulls, Snapshot snapshot, int nresults, int64 *results)
+					const bool *nulls, Snapshot snapshot, int nresults, int64 *results)
 {
 	Bigints		bigints = {nresults, results};
 

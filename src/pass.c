@@ -60,7 +60,7 @@ static uint32 hash_key(const text *job_key);
 static Pass *passes = NULL;
 static int	npasses = 0;
 static int	max_passes = 0;
-static pass_hash *pass_table = NULL;
+static pass_hash * pass_table = NULL;
 
 /*
  * Gives the current subtransaction a pass for the job.

@@ -580,7 +580,8 @@ check_key_column(Relation rel, const char *column)
 
 	attribute = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
 	is_virtual = attribute->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL;
-	type = getBaseType(attribute->atttypid);	/* from here on it may be another */
+	type = getBaseType(attribute->atttypid);	/* from here on it may be
+												 * another */
 	if (type != TEXTOID && type != VARCHAROID)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

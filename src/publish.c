@@ -357,7 +357,7 @@ publish_answer(FunctionCallInfo fcinfo, PublishGate *publish)
 		publish_latest_version(publish->document_id, snapshot);
 	Datum		values[6] = {0};
 	bool		nulls[6] = {true, true, true, true, true, true};
-	Revision revision;
+	Revision	revision;
 
 	if (gate->outcome == FENCING_COMMITTED || gate->outcome == FENCING_REPLAYED)
 	{
@@ -392,7 +392,7 @@ source_content(const text *document_id, int64 version)
 {
 	Relation	revisions = store_table_open(STORE_REVISIONS, AccessShareLock);
 	Snapshot	snapshot = store_fresh_snapshot();
-	Revision source;
+	Revision	source;
 	Jsonb	   *content;
 
 	publish_find_revision(revisions, document_id, version, snapshot, &source);
@@ -448,9 +448,9 @@ publish_find_revision(Relation revisions, const text *document_id, int64 version
 		return;
 	revision->digest = DatumGetByteaP(store_get(revisions, row, Anum_revisions_digest));
 	revision->digest_version = DatumGetInt32(store_get(revisions, row,
-														 Anum_revisions_digest_version));
+													   Anum_revisions_digest_version));
 	revision->committed_at = DatumGetTimestampTz(store_get(revisions, row,
-															 Anum_revisions_committed_at));
+														   Anum_revisions_committed_at));
 }
 
 /* The document as of a revision; NULL: it was deleted. */
@@ -493,7 +493,7 @@ static void
 find_published(Gate *gate, Snapshot snapshot)
 {
 	PublishGate *publish = (PublishGate *) gate;
-	Revision revision;
+	Revision	revision;
 
 	publish_find_revision(publish->revisions, publish->document_id, gate->number, snapshot,
 						  &revision);
@@ -520,7 +520,7 @@ find_document(Gate *gate, Snapshot snapshot)
 	if (!fence->found)
 		return;
 	fence->number = 1 + DatumGetInt64(store_get(gate->scope_rel, fence->tuple,
-												  Anum_documents_version));
+												Anum_documents_version));
 	fence->purged_through = 0;
 }
 
@@ -612,8 +612,8 @@ emit_event(PublishGate *publish, pg_uuid_t *revision)
 	Jsonb	   *payload = NULL;
 
 	owner_query_run(query, lengthof(args), argtypes, args,
-						   nulls, NULL,
-						   copy_payload, &payload);
+					nulls, NULL,
+					copy_payload, &payload);
 	outbox_emit(cstring_to_text(AGGREGATE_TYPE), publish->document_id, kind, payload);
 }
 

@@ -20,7 +20,7 @@
 
 /* instead of a version, which is 1 or more */
 #define PUBLISH_NO_VERSION	0
-#define TARGET_LATEST		0		/* what an unpinned target is to have */
+#define TARGET_LATEST		0	/* what an unpinned target is to have */
 
 /*
  * publish.c, publish_read.c: documents and their revisions
@@ -56,7 +56,8 @@ typedef struct Target
 	int64		applied;
 	bytea	   *applied_digest; /* NULL: nothing is applied */
 	int64		rejected;		/* whose rejection is shown */
-	ArrayType  *rejections;		/* ascending; all above applied, and maybe others */
+	ArrayType  *rejections;		/* ascending; all above applied, and maybe
+								 * others */
 	bool		diverged;
 	bool		retired;
 } Target;
@@ -69,20 +70,21 @@ extern text *target_job_key(const Target *target);
 pg_noreturn extern void target_never_desired(const Target *target);
 extern bool target_is_undesired(const Target *target, int64 version);
 extern void target_set_applied(Target *target, int64 version, bytea *digest,
-								int digest_version, TimestampTz applied_at);
+							   int digest_version, TimestampTz applied_at);
 
 /* One call about a target: its arguments, what it sees, its answer. */
 typedef struct TargetCall
 {
-	Job	job;			/* of begin and observe */
-	Target target;
+	Job			job;			/* of begin and observe */
+	Target		target;
 	Relation	targets;
 	Relation	revisions;
-	int64		version;		/* argument, or what is handed out; or PUBLISH_NO_VERSION */
+	int64		version;		/* argument, or what is handed out; or
+								 * PUBLISH_NO_VERSION */
 	bytea	   *digest;			/* of observe */
 	text	   *reason;			/* of reject and forget */
 	bool		of_retired;		/* of desire and forget: it may be retired */
-	Revision revision;	/* looked at last */
+	Revision	revision;		/* looked at last */
 	FencingOutcome outcome;
 	bool		wrote;
 } TargetCall;

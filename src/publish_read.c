@@ -90,7 +90,7 @@ fencing_publish_revision(PG_FUNCTION_ARGS)
 	args[0] = PG_GETARG_DATUM(0);
 	InitMaterializedSRF(fcinfo, 0);
 	owner_query_run(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(),
-						   put_revision, fcinfo);
+					put_revision, fcinfo);
 	return (Datum) 0;
 }
 

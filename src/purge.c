@@ -42,7 +42,7 @@ typedef struct Purge
 {
 	const char *kind;
 	const char *query;
-	void		(*then) (void);	/* what else goes with it, or NULL */
+	void		(*then) (void); /* what else goes with it, or NULL */
 } Purge;
 
 /*
@@ -51,27 +51,27 @@ typedef struct Purge
  * READ COMMITTED the locked row has the last word on what is superseded.
  */
 static const char receipts_query[] =
-	"WITH purgeable AS MATERIALIZED ("
-	" SELECT r.ctid AS tid, r.job_key, r.token"
-	" FROM fencing.receipts r"
-	" JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
-	" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
-	" AND r.token OPERATOR(pg_catalog.<) f.token"
-	" ORDER BY r.committed_at"
-	" LIMIT $2"
-	" FOR NO KEY UPDATE OF f SKIP LOCKED"
-	"), raised AS ("
-	" UPDATE fencing.fences f"
-	" SET purged_through = GREATEST(f.purged_through, p.token)"
-	" FROM (SELECT job_key, pg_catalog.max(token) AS token FROM purgeable GROUP BY job_key) p"
-	" WHERE f.job_key OPERATOR(pg_catalog.=) p.job_key"
-	"), purged AS ("
-	" DELETE FROM fencing.receipts r"
-	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
-	" RETURNING 1"
-	")"
-	" SELECT (SELECT pg_catalog.count(*) FROM purged),"
-	" (SELECT pg_catalog.count(*) FROM purgeable)";
+"WITH purgeable AS MATERIALIZED ("
+" SELECT r.ctid AS tid, r.job_key, r.token"
+" FROM fencing.receipts r"
+" JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
+" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
+" AND r.token OPERATOR(pg_catalog.<) f.token"
+" ORDER BY r.committed_at"
+" LIMIT $2"
+" FOR NO KEY UPDATE OF f SKIP LOCKED"
+"), raised AS ("
+" UPDATE fencing.fences f"
+" SET purged_through = GREATEST(f.purged_through, p.token)"
+" FROM (SELECT job_key, pg_catalog.max(token) AS token FROM purgeable GROUP BY job_key) p"
+" WHERE f.job_key OPERATOR(pg_catalog.=) p.job_key"
+"), purged AS ("
+" DELETE FROM fencing.receipts r"
+" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
+" RETURNING 1"
+")"
+" SELECT (SELECT pg_catalog.count(*) FROM purged),"
+" (SELECT pg_catalog.count(*) FROM purgeable)";
 
 /*
  * Records become tombstones after the retention of their operation,
@@ -80,52 +80,52 @@ static const char receipts_query[] =
  * a batch costs the same however many there are.
  */
 static const char records_query[] =
-	"WITH operations AS MATERIALIZED ("
-	" SELECT o.operation,"
-	" LEAST($1, fencing.before(o.retention)) AS expired_before,"
-	" LEAST($1, fencing.before(o.forget_after)) AS ended_before"
-	" FROM fencing.operations o"
-	" ORDER BY (SELECT pg_catalog.min(r.committed_at) FROM fencing.records r"
-	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation AND NOT r.purged)"
-	"), expired AS MATERIALIZED ("
-	" SELECT r.tid"
-	" FROM operations o"
-	" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
-	"  FROM fencing.records r"
-	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
-	"  AND NOT r.purged"
-	"  AND r.committed_at OPERATOR(pg_catalog.<) o.expired_before"
-	"  AND r.committed_at OPERATOR(pg_catalog.>=) o.ended_before"
-	"  ORDER BY r.committed_at"
-	"  LIMIT $2"
-	"  FOR UPDATE SKIP LOCKED) r"
-	" LIMIT $2"
-	"), ended AS MATERIALIZED ("
-	" SELECT r.tid"
-	" FROM operations o"
-	" CROSS JOIN (VALUES (false), (true)) p (purged)"
-	" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
-	"  FROM fencing.records r"
-	"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
-	"  AND r.purged OPERATOR(pg_catalog.=) p.purged"
-	"  AND r.committed_at OPERATOR(pg_catalog.<) o.ended_before"
-	"  ORDER BY r.committed_at"
-	"  LIMIT $2"
-	"  FOR UPDATE SKIP LOCKED) r"
-	" LIMIT $2 OPERATOR(pg_catalog.-) (SELECT pg_catalog.count(*) FROM expired)"
-	"), emptied AS ("
-	" UPDATE fencing.records r SET result = NULL, purged = true"
-	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM expired e))"
-	" RETURNING 1"
-	"), forgotten AS ("
-	" DELETE FROM fencing.records r"
-	" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM ended e))"
-	" RETURNING 1"
-	")"
-	" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
-	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten),"
-	" (SELECT pg_catalog.count(*) FROM expired)"
-	" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM ended)";
+"WITH operations AS MATERIALIZED ("
+" SELECT o.operation,"
+" LEAST($1, fencing.before(o.retention)) AS expired_before,"
+" LEAST($1, fencing.before(o.forget_after)) AS ended_before"
+" FROM fencing.operations o"
+" ORDER BY (SELECT pg_catalog.min(r.committed_at) FROM fencing.records r"
+"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation AND NOT r.purged)"
+"), expired AS MATERIALIZED ("
+" SELECT r.tid"
+" FROM operations o"
+" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
+"  FROM fencing.records r"
+"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+"  AND NOT r.purged"
+"  AND r.committed_at OPERATOR(pg_catalog.<) o.expired_before"
+"  AND r.committed_at OPERATOR(pg_catalog.>=) o.ended_before"
+"  ORDER BY r.committed_at"
+"  LIMIT $2"
+"  FOR UPDATE SKIP LOCKED) r"
+" LIMIT $2"
+"), ended AS MATERIALIZED ("
+" SELECT r.tid"
+" FROM operations o"
+" CROSS JOIN (VALUES (false), (true)) p (purged)"
+" CROSS JOIN LATERAL (SELECT r.ctid AS tid"
+"  FROM fencing.records r"
+"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+"  AND r.purged OPERATOR(pg_catalog.=) p.purged"
+"  AND r.committed_at OPERATOR(pg_catalog.<) o.ended_before"
+"  ORDER BY r.committed_at"
+"  LIMIT $2"
+"  FOR UPDATE SKIP LOCKED) r"
+" LIMIT $2 OPERATOR(pg_catalog.-) (SELECT pg_catalog.count(*) FROM expired)"
+"), emptied AS ("
+" UPDATE fencing.records r SET result = NULL, purged = true"
+" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM expired e))"
+" RETURNING 1"
+"), forgotten AS ("
+" DELETE FROM fencing.records r"
+" WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT e.tid FROM ended e))"
+" RETURNING 1"
+")"
+" SELECT (SELECT pg_catalog.count(*) FROM emptied)"
+" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM forgotten),"
+" (SELECT pg_catalog.count(*) FROM expired)"
+" OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM ended)";
 
 /*
  * A retired schema goes when no record is left that needs it.  The delete
@@ -151,26 +151,26 @@ static const char schemas_query[] = "DELETE" SCHEMAS_TO_GO;
 
 /* Events that are done for every consumer, and what was kept about them. */
 static const char events_query[] =
-	"WITH done AS MATERIALIZED ("
-	" SELECT e.ctid AS tid, e.no"
-	" FROM fencing.outbox e"
-	" WHERE e.created_at OPERATOR(pg_catalog.<) $1"
-	" AND NOT EXISTS (SELECT 1 FROM fencing.outbox_pending p"
-	"  WHERE p.no OPERATOR(pg_catalog.=) e.no)"
-	" ORDER BY e.created_at"
-	" LIMIT $2"
-	" FOR UPDATE SKIP LOCKED"
-	"), acks AS ("
-	" DELETE FROM fencing.outbox_acks a USING fencing.outbox_consumers c, done d"
-	" WHERE a.consumer OPERATOR(pg_catalog.=) c.consumer"
-	" AND a.event_no OPERATOR(pg_catalog.=) d.no"
-	"), purged AS ("
-	" DELETE FROM fencing.outbox e"
-	" WHERE e.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.tid FROM done d))"
-	" RETURNING 1"
-	")"
-	" SELECT (SELECT pg_catalog.count(*) FROM purged),"
-	" (SELECT pg_catalog.count(*) FROM done)";
+"WITH done AS MATERIALIZED ("
+" SELECT e.ctid AS tid, e.no"
+" FROM fencing.outbox e"
+" WHERE e.created_at OPERATOR(pg_catalog.<) $1"
+" AND NOT EXISTS (SELECT 1 FROM fencing.outbox_pending p"
+"  WHERE p.no OPERATOR(pg_catalog.=) e.no)"
+" ORDER BY e.created_at"
+" LIMIT $2"
+" FOR UPDATE SKIP LOCKED"
+"), acks AS ("
+" DELETE FROM fencing.outbox_acks a USING fencing.outbox_consumers c, done d"
+" WHERE a.consumer OPERATOR(pg_catalog.=) c.consumer"
+" AND a.event_no OPERATOR(pg_catalog.=) d.no"
+"), purged AS ("
+" DELETE FROM fencing.outbox e"
+" WHERE e.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.tid FROM done d))"
+" RETURNING 1"
+")"
+" SELECT (SELECT pg_catalog.count(*) FROM purged),"
+" (SELECT pg_catalog.count(*) FROM done)";
 
 static void purge_schemas(void);
 
@@ -277,7 +277,7 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	PG_TRY();
 	{
 		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
-								 lengthof(counts), counts);
+							lengthof(counts), counts);
 	}
 	PG_FINALLY();
 	{

@@ -19,7 +19,8 @@ typedef struct Statement
 {
 	const char *text;			/* NULL: there is none */
 	int			nargs;
-	const Oid  *argtypes;		/* one array per part: plans are found by its address */
+	const Oid  *argtypes;		/* one array per part: plans are found by its
+								 * address */
 	Datum		args[STATEMENT_MAX_ARGS];
 	bool		nulls[STATEMENT_MAX_ARGS];
 } Statement;

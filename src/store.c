@@ -64,7 +64,7 @@ typedef struct RowLockWait
 {
 	Relation	rel;
 	HeapTuple	tuple;
-	StoreWork work;
+	StoreWork	work;
 	void	   *arg;
 	bool		moved;
 } RowLockWait;
@@ -347,7 +347,7 @@ store_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
 			return STORE_MOVED;
 		default:
 			elog(ERROR, "unexpected table_tuple_lock status: %u", result);
-			return STORE_MOVED;	/* keep compiler quiet */
+			return STORE_MOVED; /* keep compiler quiet */
 	}
 }
 
@@ -364,7 +364,7 @@ store_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy)
  */
 bool
 store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expect_write,
-					  StoreWork work, void *arg)
+					StoreWork work, void *arg)
 {
 	RowLockWait wait = {rel, tuple, work, arg, false};
 
@@ -407,6 +407,7 @@ had_locker(HeapTuple tuple, Snapshot snapshot)
 
 	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
 		return false;
+
 	/*
 	 * first: the numbers of multixacts begin where those of transactions do
 	 * not

@@ -198,8 +198,8 @@ extern int	store_table_ncolumns(Relation rel);
 typedef enum StoreLock
 {
 	STORE_LOCKED,				/* this row version is locked, nothing moved */
-	STORE_BUSY,				/* somebody else has it (only without waiting) */
-	STORE_MOVED				/* updated or deleted meanwhile: look again */
+	STORE_BUSY,					/* somebody else has it (only without waiting) */
+	STORE_MOVED					/* updated or deleted meanwhile: look again */
 } StoreLock;
 
 typedef bool (*StoreWork) (void *arg);
@@ -221,12 +221,12 @@ extern void store_require_visible(Relation rel, HeapTuple tuple);
 pg_noreturn extern void store_serialization_failure(void);
 extern StoreLock store_lock_row(Relation rel, HeapTuple tuple, LockWaitPolicy policy);
 extern bool store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot,
-								  bool expect_write, StoreWork work, void *arg);
+								bool expect_write, StoreWork work, void *arg);
 extern bool store_subtransaction(StoreWork work, void *arg, ErrorData **error);
 extern void store_read_row(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 extern void store_insert(Relation rel, const Datum *values, const bool *nulls);
 extern void store_update(Relation rel, HeapTuple old, const Datum *values,
-						   const bool *nulls);
+						 const bool *nulls);
 extern void store_delete(Relation rel, HeapTuple tuple);
 extern void store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 
@@ -236,7 +236,7 @@ extern void store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapsho
 extern bool key_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait);
 extern void key_lock_release(Relation rel, int nkeys, const Datum *keys);
 extern StoreLock key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait,
-								 StoreLook make, void *arg);
+							   StoreLook make, void *arg);
 extern void key_lock_aggregate(const text *type, const text *id);
 
 /*
@@ -245,11 +245,11 @@ extern void key_lock_aggregate(const text *type, const text *id);
 typedef void (*OwnerQueryHandler) (SPITupleTable *rows, uint64 count, void *arg);
 
 extern void owner_query_run(const char *query, int nargs, Oid *argtypes, Datum *args,
-								   const bool *nulls, Snapshot snapshot,
-								   OwnerQueryHandler handle, void *arg);
+							const bool *nulls, Snapshot snapshot,
+							OwnerQueryHandler handle, void *arg);
 extern void owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,
-									 const bool *nulls, Snapshot snapshot,
-									 int nresults, int64 *results);
+								const bool *nulls, Snapshot snapshot,
+								int nresults, int64 *results);
 
 /*
  * durable.c: what was read is on the standbys

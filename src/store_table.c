@@ -244,16 +244,16 @@ static const TableShape shapes[STORE_NTABLES] = {
 	[STORE_FENCES] = {SHAPE(fences, 1)},
 	[STORE_LEASES] = {SHAPE(leases, 1)},
 	[STORE_RECEIPTS] = {SHAPE(receipts, 3)},
-	[STORE_REVOCATIONS] = {SHAPE(revocations, 1), .by_queries = true},
+	[STORE_REVOCATIONS] = {SHAPE(revocations, 1),.by_queries = true},
 	[STORE_GRANTS] = {SHAPE(grants, 2)},
 	[STORE_OPERATIONS] = {SHAPE(operations, 1)},
 	[STORE_REQUEST_SCHEMAS] = {SHAPE(request_schemas, 2)},
 	[STORE_RECORDS] = {SHAPE(records, 3)},
-	[STORE_OUTBOX] = {SHAPE(outbox, 1), .by_queries = true, .immutable = true},
+	[STORE_OUTBOX] = {SHAPE(outbox, 1),.by_queries = true,.immutable = true},
 	[STORE_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
-	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2), .by_queries = true},
+	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2),.by_queries = true},
 	[STORE_DOCUMENTS] = {SHAPE(documents, 1)},
-	[STORE_REVISIONS] = {SHAPE(revisions, 2), .immutable = true},
+	[STORE_REVISIONS] = {SHAPE(revisions, 2),.immutable = true},
 	[STORE_TARGETS] = {SHAPE(targets, 2)}
 };
 

@@ -192,7 +192,7 @@ rejected_versions(const Target *target, int *count)
 /* Another version is the applied one now; write the row then. */
 void
 target_set_applied(Target *target, int64 version, bytea *digest, int digest_version,
-					TimestampTz applied_at)
+				   TimestampTz applied_at)
 {
 	target_set(target, Anum_targets_applications,
 			   Int64GetDatum(target_get_bigint(target, Anum_targets_applications) + 1));
@@ -271,7 +271,7 @@ target_with_row(TargetCall *call, StoreWork work)
 		CHECK_FOR_INTERRUPTS();
 		target_look(call, snapshot);
 		locked = store_with_row_lock(call->targets, call->target.tuple, snapshot, true,
-									   work, call);
+									 work, call);
 		UnregisterSnapshot(snapshot);
 	}
 }
@@ -280,7 +280,7 @@ target_with_row(TargetCall *call, StoreWork work)
 bool
 target_write(TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 
 	store_require_visible(call->targets, target->tuple);
 	store_update(call->targets, target->tuple, target->values, target->nulls);
@@ -321,7 +321,7 @@ fencing_target_desire(PG_FUNCTION_ARGS)
 static void
 desire_new(TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	Datum		key[2] = {PointerGetDatum(target->document_id), PointerGetDatum(target->target_id)};
 	Snapshot	snapshot;
 
@@ -382,7 +382,7 @@ static bool
 desire_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 
 	if (is_desired(call))
 		return false;
@@ -457,7 +457,7 @@ static bool
 retire_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	NameData	actor;
 
 	if (target->retired)
@@ -524,7 +524,7 @@ fencing_apply_reject(PG_FUNCTION_ARGS)
 static bool
 needs_no_mark(TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 
 	if (call->version <= target->applied)
 		call->outcome = FENCING_STALE;
@@ -543,7 +543,7 @@ needs_no_mark(TargetCall *call)
 static bool
 shows_another(TargetCall *call)
 {
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 	int64		desired = target->desired != TARGET_LATEST ? target->desired : require_published(call);
 
 	return desired != PUBLISH_NO_VERSION && target->rejected == desired && call->version != desired;
@@ -554,7 +554,7 @@ static bool
 reject_locked(void *arg)
 {
 	TargetCall *call = (TargetCall *) arg;
-	Target *target = &call->target;
+	Target	   *target = &call->target;
 
 	if (needs_no_mark(call))
 		return false;
