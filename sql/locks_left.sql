@@ -61,20 +61,6 @@ SELECT c.n, t.* FROM (VALUES
 	(22, '(SELECT fencing.epoch_start() IS NOT NULL)')) c(n, call), try(c.call) t ORDER BY c.n;
 DROP SCHEMA regress_locks_left CASCADE;
 
--- nothing is left for the next test
-SET session_replication_role = replica;
-DELETE FROM fencing.outbox;
-DELETE FROM fencing.revisions;
-RESET session_replication_role;
-DELETE FROM fencing.outbox_acks;
-DELETE FROM fencing.outbox_consumers;
-DELETE FROM fencing.documents;
-DELETE FROM fencing.targets;
-DELETE FROM fencing.records;
-DELETE FROM fencing.request_schemas;
-DELETE FROM fencing.operations;
-DELETE FROM fencing.receipts;
-DELETE FROM fencing.revocations;
-DELETE FROM fencing.leases;
-DELETE FROM fencing.fences;
-UPDATE fencing.floor SET floor = 0;
+\getenv folder PG_ABS_SRCDIR
+\set clean_up :folder '/sql/clean_up.psql'
+\i :clean_up

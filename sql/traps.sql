@@ -112,20 +112,6 @@ RESET search_path;
 SET client_min_messages = error;
 DROP SCHEMA regress_traps, regress_traps_own CASCADE;
 
--- nothing is left for the next test
-SET session_replication_role = replica;
-DELETE FROM fencing.outbox;
-DELETE FROM fencing.revisions;
-RESET session_replication_role;
-DELETE FROM fencing.outbox_acks;
-DELETE FROM fencing.outbox_consumers;
-DELETE FROM fencing.documents;
-DELETE FROM fencing.targets;
-DELETE FROM fencing.records;
-DELETE FROM fencing.request_schemas;
-DELETE FROM fencing.operations;
-DELETE FROM fencing.receipts;
-DELETE FROM fencing.revocations;
-DELETE FROM fencing.leases;
-DELETE FROM fencing.fences;
-UPDATE fencing.floor SET floor = 0;
+\getenv folder PG_ABS_SRCDIR
+\set clean_up :folder '/sql/clean_up.psql'
+\i :clean_up

@@ -74,7 +74,7 @@ foreach my $by ('', "VPATH=$source")
 	is(join(' ', grep { !/\.bc$/ } sort split ' ', $installed),
 		'fencing--1.0.sql fencing.control fencing.so', 'all that it has is installed');
 	local @ENV{ 'PGHOST', 'PGPORT', 'PGDATABASE' } = ($node->host, $node->port, 'postgres');
-	ok(made($build, @by, 'REGRESS=lease', 'ISOLATION=renew', 'PROVE_TESTS=', 'installcheck'), 'installcheck');
+	ok(made($build, @by, 'REGRESS=lease one_command', 'ISOLATION=renew', 'PROVE_TESTS=', 'installcheck'), 'installcheck');
 	like(make_in($build, @by, '-n', 'installcheck'),
 		qr/ access .* lease .*\n.* advance .* renew .*\n.* test\/t\/016_build\.pl /s, 'of all tests');
 	ok(made($build, @by, 'clean'), 'clean');
