@@ -275,7 +275,11 @@ apply_accepted(Gate *gate)
 		publish_find_revision(apply->revisions, target->document_id, gate->number, snapshot,
 							  &revision);
 		if (revision.found)
+		{
+			/* the document may have had no version at all in its snapshot */
+			store_require_visible(apply->revisions, revision.tuple);
 			content = publish_revision_content(apply->revisions, &revision);
+		}
 		/* a deletion has no content, so that of elsewhere is given already */
 		else if (latest != PUBLISH_NO_VERSION ||
 				 !args_same_text(apply->digest,
