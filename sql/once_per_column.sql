@@ -34,6 +34,8 @@ SELECT * FROM versions;
 SELECT count(*) FROM fencing.outbox WHERE aggregatetype = 'document' AND aggregateid = 'columns/a';
 -- without INSERT, at every isolation level
 SELECT (fencing_publish_force('columns/b', '{"v": 1}', 'select')).* \g /dev/null
+-- COPY is found within its text, as it was written
+SELECT 'before' AS several \; COPY (SELECT (fencing_publish_force('columns/copy', '{"v": 1}', 'copy')).version WHERE 1 IS NOT NULL) TO STDOUT \; SELECT 'after' AS several;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT (fencing_publish_force('columns/b', '{"v": 1}', 'repeatable read')).* \g /dev/null
 COMMIT;

@@ -23,6 +23,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
@@ -52,10 +53,12 @@ static bool is_called_alone(FunctionCallInfo fcinfo);
 static Caller caller(FunctionCallInfo fcinfo);
 static Caller plan_caller(const PlannedStmt *plan);
 static const PlannedStmt *plan_in_portal(FunctionCallInfo fcinfo);
-static Caller utility_caller(Node *command, FunctionCallInfo fcinfo);
+static bool is_within_command(void);
+static Caller utility_caller(const PlannedStmt *portal_plan, FunctionCallInfo fcinfo);
+static Node *copied_query(const PlannedStmt *copy);
 static const Query *explained_query(const ExplainStmt *explain);
 static bool query_calls(Node *node, void *function);
-static bool raw_query_calls(Node *node, void *function);
+static bool raw_query_calls(Node *node, void *name);
 static bool has_modifying_cte(const SelectStmt *query);
 static ErrorData *attempt_reporting(GateAttempt *call);
 static bool must_propagate(const ErrorData *error);
@@ -228,12 +231,12 @@ caller(FunctionCallInfo fcinfo)
 	uint32		hash;
 	ListCell   *lc;
 
-	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
+	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1 || is_within_command())
 		return CALLER_OTHER;
 
 	plan = linitial_node(PlannedStmt, ActivePortal->stmts);
 	if (plan->commandType == CMD_UTILITY)
-		return utility_caller(plan->utilityStmt, fcinfo);
+		return utility_caller(plan, fcinfo);
 
 	hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
 	foreach(lc, plan->invalItems)
@@ -244,6 +247,24 @@ caller(FunctionCallInfo fcinfo)
 			return plan_caller(plan);
 	}
 	return CALLER_OTHER;
+}
+
+/*
+ * Has the active portal been made by the client's command?  The cursor of a
+ * loop in a function is one, and is shown in pg_cursors; that of EXECUTE is
+ * not, and stands for the command itself.
+ */
+static bool
+is_within_command(void)
+{
+	Portal		client = GetPortalByName("");
+	const PlannedStmt *plan;
+
+	if (!PortalIsValid(client) || client->status != PORTAL_ACTIVE || client == ActivePortal)
+		return false;
+	plan = list_length(client->stmts) == 1 ? linitial_node(PlannedStmt, client->stmts) : NULL;
+	return ActivePortal->visible || plan == NULL || plan->commandType != CMD_UTILITY ||
+		!IsA(plan->utilityStmt, ExecuteStmt);
 }
 
 /* The plan calls the function: does it write as well? */
@@ -274,9 +295,10 @@ plan_in_portal(FunctionCallInfo fcinfo)
  * Commands that run a query of theirs, without a portal: EXPLAIN and COPY TO.
  */
 static Caller
-utility_caller(Node *command, FunctionCallInfo fcinfo)
+utility_caller(const PlannedStmt *portal_plan, FunctionCallInfo fcinfo)
 {
 	Oid			function = fcinfo->flinfo->fn_oid;
+	Node	   *command = portal_plan->utilityStmt;
 	const PlannedStmt *plan;
 
 	if (IsA(command, ExplainStmt))
@@ -291,9 +313,9 @@ utility_caller(Node *command, FunctionCallInfo fcinfo)
 	}
 	else if (IsA(command, CopyStmt))
 	{
-		Node	   *query = ((CopyStmt *) command)->query;
+		Node	   *query = copied_query(portal_plan);
 
-		if (raw_query_calls(query, &function))
+		if (raw_query_calls(query, get_func_name(function)))
 			return IsA(query, SelectStmt) && !has_modifying_cte((SelectStmt *) query) ?
 				CALLER_READS : CALLER_WRITES;
 	}
@@ -308,15 +330,38 @@ static const Query *
 explained_query(const ExplainStmt *explain)
 {
 	Query	   *query = castNode(Query, explain->query);
-	List	   *prepared;
+	PreparedStatement *prepared;
 
 	if (query->commandType != CMD_UTILITY)
 		return query;
 	if (!IsA(query->utilityStmt, ExecuteStmt))
 		return NULL;
-	prepared = FetchPreparedStatement(((ExecuteStmt *) query->utilityStmt)->name,
-									  true)->plansource->query_list;
-	return list_length(prepared) == 1 ? linitial_node(Query, prepared) : NULL;
+	prepared = FetchPreparedStatement(((ExecuteStmt *) query->utilityStmt)->name, false);
+	if (prepared == NULL || list_length(prepared->plansource->query_list) != 1)
+		return NULL;
+	return linitial_node(Query, prepared->plansource->query_list);
+}
+
+/*
+ * The query of COPY, parsed again: analysis has changed the one that the
+ * command has, in part.  NULL: it copies a table.
+ */
+static Node *
+copied_query(const PlannedStmt *copy)
+{
+	const char *text = ActivePortal->sourceText;
+	List	   *commands;
+
+	if (((CopyStmt *) copy->utilityStmt)->query == NULL)
+		return NULL;
+	if (copy->stmt_location > 0)
+		text	  +=copy->stmt_location;
+
+	if (copy->stmt_len > 0)
+		text = pnstrdup(text, copy->stmt_len);
+
+	commands = pg_parse_query(text);
+	return castNode(CopyStmt, linitial_node(RawStmt, commands)->stmt)->query;
 }
 
 /* Does an analyzed query call the function? */
@@ -332,25 +377,16 @@ query_calls(Node *node, void *function)
 	return expression_tree_walker(node, query_calls, function);
 }
 
-/*
- * COPY has what the parser made: there only the name of a function is known.
- * Its WITH has been analyzed in place.
- */
+/* Does a query as it was written?  Only the name of the function is known. */
 static bool
-raw_query_calls(Node *node, void *function)
+raw_query_calls(Node *node, void *name)
 {
-	if (node == NULL)
+	if (node == NULL || name == NULL)
 		return false;
-	if (IsA(node, Query))
-		return query_calls(node, function);
-	if (IsA(node, FuncCall))
-	{
-		const char *name = get_func_name(*(Oid *) function);
-
-		if (name != NULL && strcmp(strVal(llast(((FuncCall *) node)->funcname)), name) == 0)
-			return true;
-	}
-	return raw_expression_tree_walker(node, raw_query_calls, function);
+	if (IsA(node, FuncCall) &&
+		strcmp(strVal(llast(((FuncCall *) node)->funcname)), (const char *) name) == 0)
+		return true;
+	return raw_expression_tree_walker(node, raw_query_calls, name);
 }
 
 /* Does it write in its WITH? */
@@ -363,9 +399,7 @@ has_modifying_cte(const SelectStmt *query)
 		return false;
 	foreach(lc, query->withClause->ctes)
 	{
-		Node	   *cte = lfirst_node(CommonTableExpr, lc)->ctequery;
-
-		if (IsA(cte, Query) ? ((Query *) cte)->commandType != CMD_SELECT : !IsA(cte, SelectStmt))
+		if (!IsA(lfirst_node(CommonTableExpr, lc)->ctequery, SelectStmt))
 			return true;
 	}
 	return false;
