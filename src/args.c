@@ -134,6 +134,21 @@ args_token(FunctionCallInfo fcinfo, int argno, const char *name)
 	return value;
 }
 
+/* The most rows of one call: from 1 up.  Raises 22004, 22023. */
+int
+args_max_rows(FunctionCallInfo fcinfo, int argno)
+{
+	int			max_rows;
+
+	args_refuse_null(fcinfo, argno, "max_rows");
+	max_rows = PG_GETARG_INT32(argno);
+	if (max_rows < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
+	return max_rows;
+}
+
 /* An option.  Raises 22004. */
 bool
 args_bool(FunctionCallInfo fcinfo, int argno, const char *name)

@@ -100,6 +100,7 @@ extern text *args_key(FunctionCallInfo fcinfo, int argno, const char *name);
 extern text *args_step(FunctionCallInfo fcinfo, int argno, const char *name);
 extern text *args_reason(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 args_token(FunctionCallInfo fcinfo, int argno, const char *name);
+extern int	args_max_rows(FunctionCallInfo fcinfo, int argno);
 extern bool args_bool(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 args_ttl(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 args_retention(FunctionCallInfo fcinfo, int argno, const char *name);

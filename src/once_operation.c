@@ -43,6 +43,7 @@ typedef struct CachedSchema
 } CachedSchema;
 
 static int	arg_hash_version(FunctionCallInfo fcinfo, int argno);
+static void end_schemas(Relation schemas, bool is_done);
 static HeapTuple find_operation(Relation operations, const text *name);
 static void require_operation(const text *name);
 static Jsonb *project_argument(FunctionCallInfo fcinfo);
@@ -176,10 +177,7 @@ fencing_define_request(PG_FUNCTION_ARGS)
 					 errhint("Define another version.")));
 	}
 	UnregisterSnapshot(snapshot);
-	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
-	ForceSyncCommit();
-	if (is_done)
-		durable_wait_for_standbys();
+	end_schemas(schemas, is_done);
 	PG_RETURN_VOID();
 }
 
@@ -220,11 +218,19 @@ fencing_retire_request(PG_FUNCTION_ARGS)
 		store_update(schemas, row, values, nulls);
 	}
 	UnregisterSnapshot(snapshot);
+	end_schemas(schemas, is_done);
+	PG_RETURN_VOID();
+}
+
+/* With nothing to be done the lock goes, and what was read must be durable. */
+static void
+end_schemas(Relation schemas, bool is_done)
+{
 	table_close(schemas, is_done ? ShareUpdateExclusiveLock : NoLock);
-	ForceSyncCommit();
 	if (is_done)
 		durable_wait_for_standbys();
-	PG_RETURN_VOID();
+	else
+		ForceSyncCommit();
 }
 
 /*

@@ -350,16 +350,9 @@ Datum
 fencing_outbox_read(PG_FUNCTION_ARGS)
 {
 	RelayCall	call = {0};
-	int			max_rows;
+	int			max_rows = args_max_rows(fcinfo, 2);
 	Snapshot	snapshot;
 	bool		current;
-
-	args_refuse_null(fcinfo, 2, "max_rows");
-	max_rows = PG_GETARG_INT32(2);
-	if (max_rows < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
 	outbox_begin_relay(&call, fcinfo, "fencing_outbox_read()");
 	snapshot = store_fresh_snapshot();

@@ -124,7 +124,7 @@ extern void outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex 
 							  Snapshot scan_snapshot);
 extern void outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);
 extern void outbox_scan_above(OutboxScan *scan, int64 number);
-extern void outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer);
+
 extern void outbox_scan_again(OutboxScan *scan);
 extern bool outbox_scan_next(OutboxScan *scan, Snapshot snapshot);
 extern Datum outbox_scan_get(OutboxScan *scan, int attnum);

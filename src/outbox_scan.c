@@ -43,6 +43,7 @@
 #define ERAS_OF_RESTORE		1024
 
 static void add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
+static void scan_from(OutboxScan *scan, const OutboxConsumer *consumer);
 static bool has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted);
 static OutboxState state_of(OutboxConsumer *consumer, int64 event_no, Snapshot snapshot);
 static bool wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
@@ -188,7 +189,7 @@ outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot sn
 	bool		found = false;
 
 	outbox_scan_begin(&scan, outbox, &outbox_by_transaction, SnapshotAny);
-	outbox_scan_from(&scan, consumer);
+	scan_from(&scan, consumer);
 	while (!found && outbox_scan_next(&scan, snapshot))
 	{
 		outbox_scan_event(&scan, event);
@@ -210,7 +211,7 @@ outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox, const Outbo
 	outbox_scan_begin(&scan, outbox, &outbox_by_aggregate, SnapshotAny);
 	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_type));
 	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_id));
-	outbox_scan_from(&scan, consumer);
+	scan_from(&scan, consumer);
 	while (outbox_scan_next(&scan, snapshot))
 	{
 		outbox_scan_event(&scan, &event);
@@ -293,8 +294,8 @@ outbox_scan_above(OutboxScan *scan, int64 number)
 }
 
 /* ROW(era, xid) >= those of the consumer, which come next in the index. */
-void
-outbox_scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
+static void
+scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
 {
 	AttrNumber	column = scan->nkeys + 1;
 	ScanKey		key = &scan->keys[scan->nkeys++];

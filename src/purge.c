@@ -200,19 +200,12 @@ fencing_purge(PG_FUNCTION_ARGS)
 {
 	const Purge *purge = arg_purge(fcinfo, 0);
 	int64		older_than = args_retention(fcinfo, 1, "older_than");
-	int			max_rows;
+	int			max_rows = args_max_rows(fcinfo, 2);
 	int64		purged;
 	bool		more;
 	TupleDesc	tupdesc;
 	Datum		values[2];
 	bool		nulls[2] = {false};
-
-	args_refuse_null(fcinfo, 2, "max_rows");
-	max_rows = PG_GETARG_INT32(2);
-	if (max_rows < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_rows must be greater than zero, not %d", max_rows)));
 
 	store_begin_write("fencing_purge()");
 
