@@ -1092,6 +1092,561 @@ COMMENT ON COLUMN fencing.rollout_status.retired_by IS 'session_user of fencing_
 COMMENT ON COLUMN fencing.rollout_status.retired_reason IS 'as given there';
 
 --
+-- Tags: tag.c and tag_*.c
+--
+-- What is in force has until_no, or undone_no, 9223372036854775807, so that
+-- plain indexes lead to it past everything that is over.
+CREATE TABLE fencing.tags (
+	vocabulary text COLLATE "C" NOT NULL,
+	tag_id uuid NOT NULL,
+	name text COLLATE "C" NOT NULL,
+	root uuid NOT NULL,
+	members integer NOT NULL,
+	version bigint NOT NULL,
+	migration_kind text COLLATE "C",
+	created_no bigint NOT NULL,
+	PRIMARY KEY (vocabulary, tag_id)
+) USING heap WITH (fillfactor = 90);
+
+CREATE INDEX tags_root_idx ON fencing.tags (vocabulary, root);
+
+COMMENT ON TABLE fencing.tags IS 'tags, merged ones too; a tag is never deleted';
+COMMENT ON COLUMN fencing.tags.vocabulary IS 'the set of tags whose names are distinct, 1 to 512 bytes';
+COMMENT ON COLUMN fencing.tags.tag_id IS 'the tag, for ever';
+COMMENT ON COLUMN fencing.tags.name IS 'its current name; of a merged tag the one that it had';
+COMMENT ON COLUMN fencing.tags.root IS 'where the merges in force lead from it; itself if it is not merged';
+COMMENT ON COLUMN fencing.tags.members IS 'of a root: how many tags have it as root, with itself';
+COMMENT ON COLUMN fencing.tags.version IS 'migration_version: number of the last migration of its name or its tree; 0 for none';
+COMMENT ON COLUMN fencing.tags.migration_kind IS 'kind of that migration: rename, merge, undo; NULL for none';
+COMMENT ON COLUMN fencing.tags.created_no IS 'number of the event that made it';
+
+CREATE TABLE fencing.tag_names (
+	vocabulary text COLLATE "C" NOT NULL,
+	name text COLLATE "C" NOT NULL,
+	tag_id uuid NOT NULL,
+	alias boolean NOT NULL,
+	since_no bigint NOT NULL,
+	PRIMARY KEY (vocabulary, name)
+) USING heap;
+
+COMMENT ON TABLE fencing.tag_names IS 'every name that a tag has or had, and every alias; a row goes only by fencing_tag_release_name()';
+COMMENT ON COLUMN fencing.tag_names.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_names.name IS 'the name, compared byte by byte';
+COMMENT ON COLUMN fencing.tag_names.tag_id IS 'the tag that owns it';
+COMMENT ON COLUMN fencing.tag_names.alias IS 'whether it was given by fencing_tag_alias()';
+COMMENT ON COLUMN fencing.tag_names.since_no IS 'number of the event that made it';
+
+CREATE TABLE fencing.tag_events (
+	vocabulary text COLLATE "C" NOT NULL,
+	event_id uuid NOT NULL,
+	event_no bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+	kind text COLLATE "C" NOT NULL,
+	reference text COLLATE "C" NOT NULL,
+	owner uuid NOT NULL,
+	tag_id uuid NOT NULL,
+	subject text COLLATE "C",
+	name text COLLATE "C",
+	target_reference text COLLATE "C",
+	target uuid,
+	migration uuid,
+	reason text,
+	actor name NOT NULL,
+	digest bytea NOT NULL,
+	digest_version integer NOT NULL,
+	committed_at timestamptz NOT NULL,
+	PRIMARY KEY (vocabulary, event_id)
+) USING heap;
+
+CREATE UNIQUE INDEX tag_events_event_no_idx ON fencing.tag_events (event_no);
+-- for release and reconcile: what was submitted by a reference
+CREATE INDEX tag_events_owner_idx ON fencing.tag_events (vocabulary, owner, reference, subject);
+CREATE INDEX tag_events_subject_idx ON fencing.tag_events (vocabulary, subject, event_no);
+
+COMMENT ON TABLE fencing.tag_events IS 'what happened to tags, the one truth: everything else follows from it; immutable, never purged';
+COMMENT ON COLUMN fencing.tag_events.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_events.event_id IS 'the event, named by who submitted it';
+COMMENT ON COLUMN fencing.tag_events.event_no IS 'order of the events; drawn with everything locked that it is about; gaps are possible';
+COMMENT ON COLUMN fencing.tag_events.kind IS 'create, alias, rename, merge, undo, assign, unassign, subscribe, unsubscribe or release';
+COMMENT ON COLUMN fencing.tag_events.reference IS 'id, name or alias as submitted; of undo the migration';
+COMMENT ON COLUMN fencing.tag_events.owner IS 'the tag that the reference named';
+COMMENT ON COLUMN fencing.tag_events.tag_id IS 'the root of that tag, after the event';
+COMMENT ON COLUMN fencing.tag_events.subject IS 'subject or subscriber';
+COMMENT ON COLUMN fencing.tag_events.name IS 'name that was given, or released';
+COMMENT ON COLUMN fencing.tag_events.target_reference IS 'of merge: the target as submitted';
+COMMENT ON COLUMN fencing.tag_events.target IS 'of merge: the tag that it named';
+COMMENT ON COLUMN fencing.tag_events.migration IS 'of undo: event_id of the migration';
+COMMENT ON COLUMN fencing.tag_events.reason IS 'of release: as given';
+COMMENT ON COLUMN fencing.tag_events.actor IS 'session_user';
+COMMENT ON COLUMN fencing.tag_events.digest IS 'digest of what was submitted';
+COMMENT ON COLUMN fencing.tag_events.digest_version IS 'version of the canonical form and hash that made the digest';
+COMMENT ON COLUMN fencing.tag_events.committed_at IS 'clock of the server under the locks';
+
+COMMENT ON SEQUENCE fencing.tag_events_event_no_seq IS 'numbers of fencing.tag_events';
+
+CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON fencing.tag_events
+FOR EACH ROW EXECUTE FUNCTION fencing_immutable();
+
+CREATE TRIGGER immutable_truncate BEFORE TRUNCATE ON fencing.tag_events
+FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
+
+CREATE TABLE fencing.tag_migrations (
+	vocabulary text COLLATE "C" NOT NULL,
+	event_id uuid NOT NULL,
+	event_no bigint NOT NULL,
+	kind text COLLATE "C" NOT NULL,
+	tag_id uuid NOT NULL,
+	target uuid,
+	name text COLLATE "C",
+	former_name text COLLATE "C",
+	undone_no bigint NOT NULL,
+	completed_at timestamptz,
+	reconciled boolean NOT NULL,
+	checked bigint NOT NULL,
+	problems bigint NOT NULL,
+	cursor_tag uuid,
+	cursor_part integer NOT NULL,
+	cursor_key text COLLATE "C",
+	cursor_subject text COLLATE "C",
+	PRIMARY KEY (vocabulary, event_id)
+) USING heap WITH (fillfactor = 80);
+
+CREATE INDEX tag_migrations_tag_id_idx ON fencing.tag_migrations (vocabulary, tag_id, undone_no, event_no);
+
+COMMENT ON TABLE fencing.tag_migrations IS 'renames and merges, and how far each is reconciled';
+COMMENT ON COLUMN fencing.tag_migrations.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_migrations.event_id IS 'the migration: its event';
+COMMENT ON COLUMN fencing.tag_migrations.event_no IS 'the number from which on it is effective';
+COMMENT ON COLUMN fencing.tag_migrations.kind IS 'rename or merge';
+COMMENT ON COLUMN fencing.tag_migrations.tag_id IS 'the tag that was renamed, or merged into another';
+COMMENT ON COLUMN fencing.tag_migrations.target IS 'of merge: the other';
+COMMENT ON COLUMN fencing.tag_migrations.name IS 'of rename: the new name';
+COMMENT ON COLUMN fencing.tag_migrations.former_name IS 'of rename: the name before';
+COMMENT ON COLUMN fencing.tag_migrations.undone_no IS 'number of the undo; 9223372036854775807 if it is in force';
+COMMENT ON COLUMN fencing.tag_migrations.completed_at IS 'when it was completed; NULL: it can be undone';
+COMMENT ON COLUMN fencing.tag_migrations.reconciled IS 'whether all rows of the tags concerned have been compared';
+COMMENT ON COLUMN fencing.tag_migrations.checked IS 'how many have been';
+COMMENT ON COLUMN fencing.tag_migrations.problems IS 'how many of them differ from their events';
+COMMENT ON COLUMN fencing.tag_migrations.cursor_tag IS 'how far fencing_tag_reconcile() is: the tag';
+COMMENT ON COLUMN fencing.tag_migrations.cursor_part IS 'the part of its rows: 0 associations, 1 subscriptions, 2 events';
+COMMENT ON COLUMN fencing.tag_migrations.cursor_key IS 'first key within the part';
+COMMENT ON COLUMN fencing.tag_migrations.cursor_subject IS 'second key within the part';
+
+CREATE TABLE fencing.tag_merges (
+	vocabulary text COLLATE "C" NOT NULL,
+	source uuid NOT NULL,
+	undone_no bigint NOT NULL,
+	target uuid NOT NULL,
+	made_no bigint NOT NULL,
+	PRIMARY KEY (vocabulary, source, undone_no)
+) USING heap;
+
+CREATE INDEX tag_merges_target_idx ON fencing.tag_merges (vocabulary, target, undone_no);
+
+COMMENT ON TABLE fencing.tag_merges IS 'edges of the forest of merged tags, in force and undone';
+COMMENT ON COLUMN fencing.tag_merges.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_merges.source IS 'the tag that was merged';
+COMMENT ON COLUMN fencing.tag_merges.undone_no IS 'number of the undo; 9223372036854775807 if it is in force';
+COMMENT ON COLUMN fencing.tag_merges.target IS 'the tag that the target reference named';
+COMMENT ON COLUMN fencing.tag_merges.made_no IS 'number of the merge';
+
+CREATE TABLE fencing.tag_links (
+	vocabulary text COLLATE "C" NOT NULL,
+	subject text COLLATE "C" NOT NULL,
+	until_no bigint NOT NULL,
+	tag_id uuid NOT NULL,
+	from_no bigint NOT NULL,
+	PRIMARY KEY (vocabulary, subject, until_no, tag_id)
+) USING heap;
+
+CREATE INDEX tag_links_tag_id_idx ON fencing.tag_links (vocabulary, tag_id, until_no, subject) INCLUDE (from_no);
+
+COMMENT ON TABLE fencing.tag_links IS 'which tag was assigned to which subject, from which event to which';
+COMMENT ON COLUMN fencing.tag_links.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_links.subject IS 'the subject';
+COMMENT ON COLUMN fencing.tag_links.until_no IS 'number of the event that ended it; 9223372036854775807 if it is in force';
+COMMENT ON COLUMN fencing.tag_links.tag_id IS 'the tag that the reference named, which may be merged into another';
+COMMENT ON COLUMN fencing.tag_links.from_no IS 'number of the event that began it';
+
+CREATE TABLE fencing.tag_follows (
+	vocabulary text COLLATE "C" NOT NULL,
+	subscriber text COLLATE "C" NOT NULL,
+	until_no bigint NOT NULL,
+	tag_id uuid NOT NULL,
+	from_no bigint NOT NULL,
+	following boolean NOT NULL,
+	PRIMARY KEY (vocabulary, subscriber, until_no, tag_id)
+) USING heap;
+
+CREATE INDEX tag_follows_current_idx ON fencing.tag_follows (vocabulary, tag_id, until_no, subscriber) INCLUDE (from_no, following);
+CREATE INDEX tag_follows_tag_id_idx ON fencing.tag_follows (vocabulary, tag_id, subscriber, until_no) INCLUDE (from_no, following);
+
+COMMENT ON TABLE fencing.tag_follows IS 'decisions of subscribers: to follow a tag, or to leave it';
+COMMENT ON COLUMN fencing.tag_follows.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_follows.subscriber IS 'the subscriber';
+COMMENT ON COLUMN fencing.tag_follows.until_no IS 'number of the next decision at the tag; 9223372036854775807 if it is the latest';
+COMMENT ON COLUMN fencing.tag_follows.tag_id IS 'the tag at which it was made, which may be merged into another';
+COMMENT ON COLUMN fencing.tag_follows.from_no IS 'number of its event';
+COMMENT ON COLUMN fencing.tag_follows.following IS 'whether the subscriber follows, or has left';
+
+SELECT pg_catalog.pg_extension_config_dump('fencing.tags', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_names', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_events', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_events_event_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_migrations', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_merges', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_links', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.tag_follows', '');
+
+CREATE FUNCTION fencing_tag_create(vocabulary text, event_id uuid, name text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_create'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_create(text, uuid, text) IS
+'makes a tag with a new id and this name.
+Answers: committed; replayed (this event took effect before; the columns but
+event_no are as of now); conflict (the name leads to a tag already, which is
+returned, and nothing is made; or, with event_no, the event_id was used for
+something else). Names are compared byte by byte: fold before calling.
+Errors: 22004, 22023 also a name in the form of a UUID, 54000, 25006, 40001,
+40P01, 55000';
+
+CREATE FUNCTION fencing_tag_alias(vocabulary text, event_id uuid, reference text, name text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_alias'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_alias(text, uuid, text, text) IS
+'gives a tag another name that leads to it, such as a slug or an old address.
+Answers: committed, replayed, conflict (the event_id was used for something
+else).
+Errors: as fencing_tag_create(), LF001 unknown reference, LF004 the name leads
+to another tag';
+
+CREATE FUNCTION fencing_tag_rename(vocabulary text, event_id uuid, reference text, name text, expected_version bigint,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_rename'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_rename(text, uuid, text, text, bigint) IS
+'gives a tag another current name; the former one leads to it for ever.
+expected_version is the migration_version that the caller has seen, 0 for a
+tag that never had a migration.
+Answers: committed, replayed, conflict (another migration_version, or the
+reference is one of a merged tag; the tag is returned as it is; or, with
+event_no, the event_id was used for something else). Waits for transactions
+that write to the tag.
+Errors: 22004, 22023 also the current name, or one in the form of a UUID,
+54000, 25006, 40001, 40P01, 55000, 55P03, LF001 unknown reference, LF004 the
+name leads to another tag';
+
+CREATE FUNCTION fencing_tag_merge(vocabulary text, event_id uuid, source text, target text, expected_version bigint,
+	expected_target_version bigint DEFAULT NULL,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_merge'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_merge(text, uuid, text, text, bigint, bigint) IS
+'merges a tag into another: from now on every reference to it leads to the
+target, and what it has counts there. No row moves. expected_version is the
+migration_version of the source, expected_target_version, if not NULL, that
+of the target.
+Answers: committed, replayed, conflict (another migration_version, or the
+source is a reference of a merged tag; or, with event_no, the event_id was
+used for something else). Waits for transactions that write to the two.
+Errors: 22004, 22023 also a tag and itself, or one that is merged into the
+source, 54000, 25006, 40001, 40P01, 55000, 55P03, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_undo(vocabulary text, event_id uuid, migration uuid,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_undo'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_undo(text, uuid, uuid) IS
+'takes a rename or merge back, which is named by its event_id. What was
+submitted since by a reference of the source is the source''s again.
+Answers: committed, replayed, conflict (the event_id was used for something
+else).
+Errors: 22004, 22023, 54000, 25006, 40001, 40P01, 55000 complete, undone
+already, or a rename that is not the latest or whose tag is merged, 55P03,
+LF001 unknown migration';
+
+CREATE FUNCTION fencing_tag_complete(vocabulary text, migration uuid,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_complete'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_complete(text, uuid) IS
+'ends the time in which a migration can be undone, once
+fencing_tag_reconcile() is done and has found no problem.
+Answers: committed, replayed (it is complete already).
+Errors: 22004, 22023, 54000, 25006, 40001, 55000 not reconciled, problems, or
+undone, LF001 unknown migration';
+
+CREATE FUNCTION fencing_tag_release_name(vocabulary text, event_id uuid, name text, reason text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_release_name'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_release_name(text, uuid, text, text) IS
+'for administrators: takes a former name or an alias from its tag, so that
+another can have it; records who did it and why.
+Answers: committed, replayed, conflict (the event_id was used for something
+else).
+Errors: 22004, 22023, 54000, 25006, 40001, 40P01, 55000 a current name, one of
+a merged tag or of a rename that is not complete, or one by which something
+was submitted, 55P03, LF001 unknown name';
+
+CREATE FUNCTION fencing_tag_assign(vocabulary text, event_id uuid, reference text, subject text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_assign'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_assign(text, uuid, text, text) IS
+'assigns a tag to a subject. The association stays with the tag that the
+reference names, also when a merge is undone.
+Answers: committed, replayed, conflict (the event_id was used for something
+else). name is the current name of the tag that the reference leads to.
+Errors: 22004, 22023, 54000 also too many in one transaction, 25006, 40001,
+40P01, 55000, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_unassign(vocabulary text, event_id uuid, reference text, subject text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_unassign'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_unassign(text, uuid, text, text) IS
+'takes a tag from a subject, with what tags that are merged into it contribute.
+If the subject does not have it, only the event is recorded.
+Answers: committed, replayed, conflict (the event_id was used for something
+else). name is the current name of the tag that the reference leads to.
+Errors: 22004, 22023, 54000 also too many in one transaction, 25006, 40001,
+40P01, 55000, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_subscribe(vocabulary text, event_id uuid, reference text, subscriber text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_subscribe'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_subscribe(text, uuid, text, text) IS
+'makes a subscriber follow a tag. Event numbers decide: it wins over an earlier
+fencing_tag_unsubscribe().
+Answers: committed, replayed, conflict (the event_id was used for something
+else). name is the current name of the tag that the reference leads to.
+Errors: 22004, 22023, 54000 also too many in one transaction, 25006, 40001,
+40P01, 55000, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_unsubscribe(vocabulary text, event_id uuid, reference text, subscriber text,
+	OUT outcome fencing_outcome, OUT event_no bigint, OUT tag_id uuid, OUT name text, OUT matched text,
+	OUT migration_version bigint, OUT migration_kind text)
+AS 'MODULE_PATHNAME', 'fencing_tag_unsubscribe'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_unsubscribe(text, uuid, text, text) IS
+'makes a subscriber leave a tag, and remembers it also if there was nothing to
+leave: no later merge carries the subscriber in.
+Answers: committed, replayed, conflict (the event_id was used for something
+else). name is the current name of the tag that the reference leads to.
+Errors: 22004, 22023, 54000 also too many in one transaction, 25006, 40001,
+40P01, 55000, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_resolve(vocabulary text, reference text,
+	OUT tag_id uuid, OUT name text, OUT matched text, OUT migration_version bigint, OUT migration_kind text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_tag_resolve'
+LANGUAGE C STABLE PARALLEL SAFE ROWS 1;
+
+COMMENT ON FUNCTION fencing_tag_resolve(text, text) IS
+'the tag that a reference, which is an id, a name or an alias, leads to now, or
+no row; matched says how: id, current, former (an old name), alias, or merged
+(the reference is one of a tag that was merged into it). Reads with the
+snapshot of the calling query.
+Errors: 22004, 22023, 54000';
+
+CREATE FUNCTION fencing_tags_of(vocabulary text, subject text,
+	OUT tag_id uuid, OUT name text, OUT migration_version bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_tags_of'
+LANGUAGE C STABLE PARALLEL UNSAFE ROWS 10;
+
+COMMENT ON FUNCTION fencing_tags_of(text, text) IS
+'the tags that a subject has now, each once, by name. Reads with the snapshot
+of the calling query.
+Errors: 22004, 22023, 54000';
+
+CREATE FUNCTION fencing_tag_subjects(vocabulary text, reference text, event_no bigint DEFAULT NULL,
+	after text DEFAULT NULL, max_rows integer DEFAULT 100)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'fencing_tag_subjects'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION fencing_tag_subjects(text, text, bigint, text, integer) IS
+'the subjects that have a tag, in their order, at most max_rows of those after
+one. event_no NULL: now, with the snapshot of the calling query. Else as of
+the event of that number, the reference too; that waits for transactions that
+may still write one up to it.
+Errors: 22004, 22023 also a number that was never drawn, 54000, 25006 as of a
+number on a standby, LF001 unknown reference';
+
+CREATE FUNCTION fencing_tag_subscribers(vocabulary text, reference text, event_no bigint DEFAULT NULL,
+	after text DEFAULT NULL, max_rows integer DEFAULT 100)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'fencing_tag_subscribers'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+
+COMMENT ON FUNCTION fencing_tag_subscribers(text, text, bigint, text, integer) IS
+'the subscribers of a tag: with event_no those who are to be told of that
+event. Arguments and errors as fencing_tag_subjects()';
+
+CREATE FUNCTION fencing_tag_statistics(vocabulary text, event_no bigint DEFAULT NULL, reference text DEFAULT NULL,
+	OUT tag_id uuid, OUT name text, OUT subjects bigint, OUT subscribers bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'fencing_tag_statistics'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_statistics(text, bigint, text) IS
+'how many subjects and subscribers each tag has that is not merged, or the one
+that a reference leads to. event_no NULL: now; else as of the event of that
+number, by the tags and names of then. Nothing is counted beforehand: the cost
+is that of the associations.
+Errors: as fencing_tag_subjects()';
+
+CREATE FUNCTION fencing_tag_reconcile(vocabulary text, migration uuid, max_rows integer DEFAULT 10000,
+	OUT done boolean, OUT checked bigint, OUT problems bigint)
+AS 'MODULE_PATHNAME', 'fencing_tag_reconcile'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_reconcile(text, uuid, integer) IS
+'compares rows of the tags concerned by a migration with their events, at most
+max_rows in this call, from where the last call ended; nothing is moved. Call
+it until done. checked and problems count all calls; with problems the next
+call after done begins anew.
+Errors: 22004, 22023, 54000, 25006, 40001, 55000 undone, LF001 unknown
+migration';
+
+CREATE FUNCTION fencing_tag_check(vocabulary text)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'fencing_tag_check'
+LANGUAGE C STABLE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing_tag_check(text) IS
+'computes everything about a vocabulary from its events, and returns a line for
+each difference from what is kept; no row: it is consistent.
+Errors: 22004, 22023, 54000';
+
+CREATE FUNCTION fencing.tag_reached(vocabulary text, tag_id uuid, made_before bigint, event_no bigint)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'fencing_tag_reached'
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.tag_reached(text, uuid, bigint, bigint) IS
+'the tag that is reached from one along the merges that were made before a
+number, and in force at another';
+
+CREATE FUNCTION fencing.tag_decides(vocabulary text, tag_ids uuid[], event_nos bigint[], following boolean[], event_no bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'fencing_tag_decides'
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION fencing.tag_decides(text, uuid[], bigint[], boolean[], bigint) IS
+'whether a subscriber with these decisions at tags of one tree follows its
+root, as of a number';
+
+-- What the events say the associations and subscriptions are, with the
+-- columns of the tables, for comparison with them.
+CREATE VIEW fencing.tag_links_by_events AS
+SELECT c.vocabulary, c.subject, c.until_no, c.tag_id, c.from_no
+FROM (SELECT d.vocabulary, d.subject, d.tag_id, d.assigned, d.event_no AS from_no,
+		pg_catalog.lead(d.event_no, 1, 9223372036854775807) OVER (PARTITION BY d.vocabulary, d.tag_id, d.subject ORDER BY d.event_no) AS until_no
+	FROM (SELECT x.vocabulary, x.subject, x.tag_id, x.event_no, x.assigned,
+			pg_catalog.lag(x.assigned, 1, false) OVER (PARTITION BY x.vocabulary, x.tag_id, x.subject ORDER BY x.event_no) AS before
+		FROM (SELECT e.vocabulary, e.subject, e.owner AS tag_id, e.event_no, true AS assigned
+			FROM fencing.tag_events e
+			WHERE e.kind OPERATOR(pg_catalog.=) 'assign'
+			UNION ALL
+			SELECT a.vocabulary, a.subject, a.owner, e.event_no, false
+			FROM (SELECT DISTINCT e.vocabulary, e.subject, e.owner FROM fencing.tag_events e
+				WHERE e.kind OPERATOR(pg_catalog.=) 'assign') a
+			JOIN fencing.tag_events e ON e.vocabulary OPERATOR(pg_catalog.=) a.vocabulary
+				AND e.subject OPERATOR(pg_catalog.=) a.subject
+			WHERE e.kind OPERATOR(pg_catalog.=) 'unassign'
+				AND fencing.tag_reached(e.vocabulary, a.owner, 9223372036854775807, e.event_no) OPERATOR(pg_catalog.=) e.tag_id) x) d
+	WHERE d.assigned OPERATOR(pg_catalog.<>) d.before) c
+WHERE c.assigned;
+
+COMMENT ON VIEW fencing.tag_links_by_events IS 'what fencing.tag_links has to be';
+COMMENT ON COLUMN fencing.tag_links_by_events.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_links_by_events.subject IS 'the subject';
+COMMENT ON COLUMN fencing.tag_links_by_events.until_no IS 'number of the event that ended the association';
+COMMENT ON COLUMN fencing.tag_links_by_events.tag_id IS 'the tag that the reference named';
+COMMENT ON COLUMN fencing.tag_links_by_events.from_no IS 'number of the event that began it';
+
+CREATE VIEW fencing.tag_follows_by_events AS
+SELECT d.vocabulary, d.subscriber,
+	pg_catalog.lead(d.from_no, 1, 9223372036854775807) OVER (PARTITION BY d.vocabulary, d.tag_id, d.subscriber ORDER BY d.from_no) AS until_no,
+	d.tag_id, d.from_no, d.following
+FROM (SELECT e.vocabulary, e.subject AS subscriber, e.owner AS tag_id, e.event_no AS from_no, true AS following
+	FROM fencing.tag_events e
+	WHERE e.kind OPERATOR(pg_catalog.=) 'subscribe'
+	UNION ALL
+	SELECT t.vocabulary, t.subject, t.tag_id, e.event_no, false
+	FROM (SELECT o.vocabulary, o.subject, o.tag_id, pg_catalog.min(o.event_no) AS first_no
+		FROM (SELECT e.vocabulary, e.subject, e.owner AS tag_id, e.event_no FROM fencing.tag_events e
+			WHERE e.kind OPERATOR(pg_catalog.=) ANY ('{subscribe,unsubscribe}'::text[])
+			UNION ALL
+			SELECT e.vocabulary, e.subject, e.tag_id, e.event_no FROM fencing.tag_events e
+			WHERE e.kind OPERATOR(pg_catalog.=) 'unsubscribe') o
+		GROUP BY o.vocabulary, o.subject, o.tag_id) t
+	JOIN fencing.tag_events e ON e.vocabulary OPERATOR(pg_catalog.=) t.vocabulary
+		AND e.subject OPERATOR(pg_catalog.=) t.subject
+		AND e.event_no OPERATOR(pg_catalog.>=) t.first_no
+	WHERE e.kind OPERATOR(pg_catalog.=) 'unsubscribe'
+		AND (t.tag_id OPERATOR(pg_catalog.=) e.owner
+			OR fencing.tag_reached(e.vocabulary, t.tag_id, 9223372036854775807, e.event_no) OPERATOR(pg_catalog.=) e.tag_id)) d;
+
+COMMENT ON VIEW fencing.tag_follows_by_events IS 'what fencing.tag_follows has to be';
+COMMENT ON COLUMN fencing.tag_follows_by_events.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_follows_by_events.subscriber IS 'the subscriber';
+COMMENT ON COLUMN fencing.tag_follows_by_events.until_no IS 'number of the next decision at the tag';
+COMMENT ON COLUMN fencing.tag_follows_by_events.tag_id IS 'the tag at which it was made';
+COMMENT ON COLUMN fencing.tag_follows_by_events.from_no IS 'number of its event';
+COMMENT ON COLUMN fencing.tag_follows_by_events.following IS 'whether the subscriber follows, or has left';
+
+CREATE VIEW fencing.tag_export AS
+SELECT x.vocabulary, x.reference,
+	CASE WHEN r.tag_id OPERATOR(pg_catalog.<>) x.tag_id THEN 'merged'
+		WHEN x.kind OPERATOR(pg_catalog.=) 'id' THEN 'id'
+		WHEN x.reference OPERATOR(pg_catalog.=) r.name THEN 'current'
+		ELSE x.kind END AS matched,
+	r.tag_id, r.name, r.version AS migration_version, r.migration_kind
+FROM (SELECT t.vocabulary, t.tag_id::text COLLATE "C" AS reference, t.tag_id, 'id' AS kind
+	FROM fencing.tags t
+	UNION ALL
+	SELECT n.vocabulary, n.name, n.tag_id, CASE WHEN n.alias THEN 'alias' ELSE 'former' END
+	FROM fencing.tag_names n) x
+JOIN fencing.tags t ON t.vocabulary OPERATOR(pg_catalog.=) x.vocabulary AND t.tag_id OPERATOR(pg_catalog.=) x.tag_id
+JOIN fencing.tags r ON r.vocabulary OPERATOR(pg_catalog.=) t.vocabulary AND r.tag_id OPERATOR(pg_catalog.=) t.root;
+
+COMMENT ON VIEW fencing.tag_export IS 'every reference and what it resolves to, for other systems: those matched id, by tag_id, are the tags; readable by pg_monitor';
+COMMENT ON COLUMN fencing.tag_export.vocabulary IS 'the vocabulary';
+COMMENT ON COLUMN fencing.tag_export.reference IS 'an id, a name or an alias';
+COMMENT ON COLUMN fencing.tag_export.matched IS 'how it leads to the tag: id, current, former, alias, or merged';
+COMMENT ON COLUMN fencing.tag_export.tag_id IS 'the tag that it leads to';
+COMMENT ON COLUMN fencing.tag_export.name IS 'the current name of that tag';
+COMMENT ON COLUMN fencing.tag_export.migration_version IS 'number of the last migration of its name or its tree; 0 for none';
+COMMENT ON COLUMN fencing.tag_export.migration_kind IS 'kind of that migration: rename, merge, undo; NULL for none';
+
+--
 -- Protected tables: protect.c, pass.c
 --
 CREATE FUNCTION fencing_protect(relation regclass, job_key_column name DEFAULT NULL, job_key text DEFAULT NULL)
@@ -1293,5 +1848,5 @@ GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
 	fencing.outbox_status, fencing.revision_history, fencing.rollout_status,
-	fencing.epoch_status, fencing.revocations TO pg_monitor;
+	fencing.epoch_status, fencing.tag_export, fencing.revocations TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.read_epoch() TO pg_monitor;

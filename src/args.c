@@ -134,6 +134,14 @@ args_token(FunctionCallInfo fcinfo, int argno, const char *name)
 	return value;
 }
 
+/* A UUID.  Raises 22004. */
+pg_uuid_t *
+args_uuid(FunctionCallInfo fcinfo, int argno, const char *name)
+{
+	args_refuse_null(fcinfo, argno, name);
+	return PG_GETARG_UUID_P(argno);
+}
+
 /* The most rows of one call: from 1 up.  Raises 22004, 22023. */
 int
 args_max_rows(FunctionCallInfo fcinfo, int argno)

@@ -311,6 +311,11 @@ advance_sequences(void)
 		" (SELECT GREATEST((SELECT pg_catalog.max(e.no) FROM fencing.outbox e),"
 		"  (SELECT pg_catalog.max(GREATEST(c.after_no, c.mark_no)) FROM fencing.outbox_consumers c),"
 		"  (SELECT pg_catalog.max(a.event_no) FROM fencing.outbox_acks a)) AS no) x"
+		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value",
+
+		"SELECT pg_catalog.setval('fencing.tag_events_event_no_seq', x.no)"
+		" FROM fencing.tag_events_event_no_seq s,"
+		" (SELECT pg_catalog.max(e.event_no) AS no FROM fencing.tag_events e) x"
 		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value"
 	};
 	Snapshot	snapshot = store_fresh_snapshot();

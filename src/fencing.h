@@ -12,6 +12,7 @@
 
 #include "fmgr.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 /* nobody else's symbols: PostgreSQL 15 loads libraries with global ones */
 #pragma GCC visibility push(hidden)
@@ -56,6 +57,7 @@
 #define ERRCODE_FENCING_NEVER_ISSUED	MAKE_SQLSTATE('L', 'F', '0', '0', '1')
 #define ERRCODE_FENCING_UNKNOWN_VERSION MAKE_SQLSTATE('L', 'F', '0', '0', '2')
 #define ERRCODE_FENCING_OUTSIDE_GATE	MAKE_SQLSTATE('L', 'F', '0', '0', '3')
+#define ERRCODE_FENCING_NAME_RESERVED	MAKE_SQLSTATE('L', 'F', '0', '0', '4')
 #define ERRCODE_FENCING_NOT_ACCEPTED	MAKE_SQLSTATE('L', 'F', '0', '0', '5')
 
 /* bytes in a key, and in the name of a step */
@@ -100,6 +102,7 @@ extern text *args_key(FunctionCallInfo fcinfo, int argno, const char *name);
 extern text *args_step(FunctionCallInfo fcinfo, int argno, const char *name);
 extern text *args_reason(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 args_token(FunctionCallInfo fcinfo, int argno, const char *name);
+extern pg_uuid_t *args_uuid(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int	args_max_rows(FunctionCallInfo fcinfo, int argno);
 extern bool args_bool(FunctionCallInfo fcinfo, int argno, const char *name);
 extern int64 args_ttl(FunctionCallInfo fcinfo, int argno, const char *name);

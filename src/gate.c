@@ -37,6 +37,7 @@
 #include "access/xact.h"
 #include "digest.h"
 #include "job.h"
+#include "utils/datum.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -124,7 +125,11 @@ has_scope(const Gate *gate, Relation scope_rel, const Datum *scope, int nscope)
 		return false;
 	for (int i = 0; i < nscope; i++)
 	{
-		if (!args_same_text(DatumGetTextPP(gate->scope[i]), DatumGetTextPP(scope[i])))
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(scope_rel), i);
+
+		if (column->attlen == -1 ?
+			!args_same_text(DatumGetTextPP(gate->scope[i]), DatumGetTextPP(scope[i])) :
+			!datumIsEqual(gate->scope[i], scope[i], column->attbyval, column->attlen))
 			return false;
 	}
 	return true;
@@ -251,6 +256,13 @@ decide_slot(Gate *gate)
 	else
 		gate->outcome = FENCING_COMMITTED;
 	check_transaction_snapshot(gate);
+
+	if (gate->outcome == FENCING_COMMITTED && gate->kind->judge_content != NULL)
+	{
+		gate->outcome = gate->kind->judge_content(gate);
+		if (gate->outcome != FENCING_COMMITTED)
+			unlock_slot(gate);
+	}
 }
 
 /* Derives the outcome from the receipt and the fence. */

@@ -72,6 +72,13 @@ typedef struct GateKind
 	 */
 	bytea	   *(*make_digest) (Gate *gate);
 
+	/*
+	 * Of a slot without a receipt: locks what the content is about and says
+	 * FENCING_COMMITTED, or says what else it is and leaves no lock.  NULL:
+	 * every content is accepted.
+	 */
+	FencingOutcome (*judge_content) (Gate *gate);
+
 	/* The number is accepted, its statement comes next.  May be NULL. */
 	void		(*accepted) (Gate *gate);
 
@@ -160,7 +167,7 @@ struct Gate
 	int64		number;
 	Relation	scope_rel;		/* the table with the row of the scope */
 	int			nscope;
-	Datum		scope[GATE_MAX_SCOPE];	/* its primary key: texts */
+	Datum		scope[GATE_MAX_SCOPE];	/* its primary key */
 	bool		no_wait;		/* a busy slot is FENCING_HELD */
 
 	/* set by gate_call(), or by the part that does without */

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * key_lock.c
- *	  Locks on rows that are not there yet, and on the aggregates of
- *	  events.
+ *	  Locks on rows that are not there yet, and on what has no row.
  *
  * A row that does not exist cannot be locked.  So who is going to make one
  * takes an advisory lock, of a class of its own, and gives it back as soon as
@@ -11,7 +10,9 @@
  * of rows has one lock at a time, and the lock table of the cluster, which
  * all share, does not fill.
  *
- * An aggregate has no row.  Its lock is kept to the end of the transaction,
+ * An aggregate of events has no row; a subject of tags has many, and may get
+ * more; a tag has one, but its row would be locked by all who use it, and
+ * their lists are dear.  These locks are kept to the end of the transaction,
  * and one transaction may have only so many of them.
  *
  * What a lock is called is seen by everybody, in pg_locks.  The name is a
@@ -46,6 +47,7 @@
 #include "store.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -54,33 +56,32 @@
  */
 #define KEY_LOCK_CLASS		0xFE
 
-/* one transaction may have this part of the lock table for its aggregates */
+/* one transaction may keep locks in this part of the lock table */
 #define LOCK_TABLE_FRACTION	4
-#define MIN_AGGREGATES		64
+#define MIN_KEPT			64
 
 /*
- * aggregate locks that a (sub)transaction took, without those of its
- * subtransactions
+ * locks that a (sub)transaction keeps, without those of its subtransactions
  */
-typedef struct AggregateCount
+typedef struct KeptCount
 {
 	int			nest_level;
 	int			count;
-	struct AggregateCount *outer;
-} AggregateCount;
+	struct KeptCount *outer;
+} KeptCount;
 
 static void row_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys);
 static void wait_for_end(TransactionId xid);
 static void append_text(StringInfo name, const text *value);
 static void make_tag(LOCKTAG *tag, const StringInfo name);
-static void count_aggregate(void);
-static void forget_aggregates(XactEvent event, void *arg);
-static void merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId parent,
+static void count_kept(void);
+static void forget_kept(XactEvent event, void *arg);
+static void merge_kept(SubXactEvent event, SubTransactionId id, SubTransactionId parent,
 							 void *arg);
 
 /* Innermost first, in TopTransactionContext. */
-static AggregateCount *aggregate_counts = NULL;
-static int	naggregates = 0;
+static KeptCount *kept_counts = NULL;
+static int	nkept = 0;
 
 /*
  * The lock for making the row with this primary key; give it back by
@@ -186,8 +187,55 @@ key_lock_aggregate(const text *type, const text *id)
 	append_text(&name, type);
 	append_text(&name, id);
 	make_tag(&tag, &name);
-	if (LockAcquire(&tag, ExclusiveLock, false, false) == LOCKACQUIRE_OK)
-		count_aggregate();
+	(void) key_lock_keep(&tag, ExclusiveLock, true);
+}
+
+/*
+ * The lock on all rows with these leading columns of the primary key, those
+ * that are there and those to come.
+ */
+void
+key_lock_prefix_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys)
+{
+	row_tag(tag, rel, nkeys, keys);
+}
+
+/*
+ * Takes a lock to the end of the transaction.  Without wait it may not be
+ * available.  Raises 54000.
+ */
+LockAcquireResult
+key_lock_keep(const LOCKTAG *tag, LOCKMODE lockmode, bool wait)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	LockAcquireResult result;
+
+	/* it may be given back by a query that is not the one that took it */
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	result = LockAcquire(tag, lockmode, false, !wait);
+	CurrentResourceOwner = owner;
+	if (result == LOCKACQUIRE_OK)
+		count_kept();
+	return result;
+}
+
+/*
+ * A call that wrote nothing gives back what key_lock_keep() has returned
+ * result for.
+ */
+void
+key_lock_give_back(const LOCKTAG *tag, LOCKMODE lockmode, LockAcquireResult result)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	CurrentResourceOwner = CurTransactionResourceOwner;
+	LockRelease(tag, lockmode, false);
+	CurrentResourceOwner = owner;
+	if (result == LOCKACQUIRE_OK)
+	{
+		kept_counts->count--;
+		nkept--;
+	}
 }
 
 /* The name of the lock on a row. */
@@ -202,10 +250,14 @@ row_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys)
 	for (int i = 0; i < nkeys; i++)
 	{
 		/* the primary key is the first columns: store_table.c has looked */
-		if (TupleDescAttr(RelationGetDescr(rel), i)->attlen == -1)
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(rel), i);
+
+		if (column->attlen == -1)
 			append_text(&name, DatumGetTextPP(keys[i]));
-		else
+		else if (column->attbyval)
 			appendBinaryStringInfo(&name, (char *) &keys[i], sizeof(Datum));
+		else
+			appendBinaryStringInfo(&name, DatumGetPointer(keys[i]), column->attlen);
 	}
 	make_tag(tag, &name);
 	pfree(name.data);
@@ -246,46 +298,46 @@ make_tag(LOCKTAG *tag, const StringInfo name)
 
 /* One more is locked.  Raises 54000 long before others run out of locks. */
 static void
-count_aggregate(void)
+count_kept(void)
 {
 	static bool registered = false;
 	int			nest_level = GetCurrentTransactionNestLevel();
 	int			limit = Max(max_locks_per_xact * (MaxBackends + max_prepared_xacts) / LOCK_TABLE_FRACTION,
-							MIN_AGGREGATES);
+							MIN_KEPT);
 
-	if (naggregates >= limit)
+	if (nkept >= limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("too many aggregates with events in one transaction"),
-				 errdetail("The limit is %d, a quarter of the locks that all sessions share.", limit),
+				 errmsg("too many aggregates, tags and subjects in one transaction"),
+				 errdetail("Each is locked until the transaction ends. The limit is %d, a quarter of the locks that all sessions share.", limit),
 				 errhint("Use several transactions, or increase max_locks_per_transaction.")));
 
 	if (!registered)
 	{
-		RegisterXactCallback(forget_aggregates, NULL);
-		RegisterSubXactCallback(merge_aggregates, NULL);
+		RegisterXactCallback(forget_kept, NULL);
+		RegisterSubXactCallback(merge_kept, NULL);
 		registered = true;
 	}
-	if (aggregate_counts == NULL || aggregate_counts->nest_level != nest_level)
+	if (kept_counts == NULL || kept_counts->nest_level != nest_level)
 	{
-		AggregateCount *counts = MemoryContextAllocZero(TopTransactionContext, sizeof(*counts));
+		KeptCount *counts = MemoryContextAllocZero(TopTransactionContext, sizeof(*counts));
 
 		counts->nest_level = nest_level;
-		counts->outer = aggregate_counts;
-		aggregate_counts = counts;
+		counts->outer = kept_counts;
+		kept_counts = counts;
 	}
-	aggregate_counts->count++;
-	naggregates++;
+	kept_counts->count++;
+	nkept++;
 }
 
 /* The transaction has ended, or is prepared, and its locks with it. */
 static void
-forget_aggregates(XactEvent event, void *arg)
+forget_kept(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 	{
-		aggregate_counts = NULL;
-		naggregates = 0;
+		kept_counts = NULL;
+		nkept = 0;
 	}
 }
 
@@ -294,17 +346,17 @@ forget_aggregates(XactEvent event, void *arg)
  * more.
  */
 static void
-merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+merge_kept(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
 	int			nest_level = GetCurrentTransactionNestLevel();
-	AggregateCount *counts = aggregate_counts;
+	KeptCount *counts = kept_counts;
 
 	if (counts == NULL || counts->nest_level != nest_level)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		naggregates -= counts->count;
-		aggregate_counts = counts->outer;
+		nkept -= counts->count;
+		kept_counts = counts->outer;
 		pfree(counts);
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -312,7 +364,7 @@ merge_aggregates(SubXactEvent event, SubTransactionId id, SubTransactionId paren
 		if (counts->outer != NULL && counts->outer->nest_level == nest_level - 1)
 		{
 			counts->outer->count += counts->count;
-			aggregate_counts = counts->outer;
+			kept_counts = counts->outer;
 			pfree(counts);
 		}
 		else

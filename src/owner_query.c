@@ -302,3 +302,16 @@ read_bigints(SPITupleTable *rows, uint64 count, void *arg)
 														 i + 1, &isnull));
 	}
 }
+
+/*
+ * A value of variable length, not null, that outlives the handler: with a long
+ * header, in the memory of who runs the query.
+ */
+Datum
+owner_query_copy(SPITupleTable *rows, uint64 row, int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(rows->vals[row], rows->tupdesc, column, &isnull);
+
+	return SPI_datumTransfer(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
+}

@@ -621,10 +621,5 @@ emit_event(PublishGate *publish, pg_uuid_t *revision)
 static void
 copy_payload(SPITupleTable *rows, uint64 count, void *arg)
 {
-	bool		isnull;
-	Jsonb	   *payload = DatumGetJsonbP(SPI_getbinval(rows->vals[0], rows->tupdesc, 1, &isnull));
-	Jsonb	  **copy = (Jsonb **) arg;
-
-	*copy = (Jsonb *) SPI_palloc(VARSIZE(payload));
-	memcpy(*copy, payload, VARSIZE(payload));
+	*(Jsonb **) arg = DatumGetJsonbP(owner_query_copy(rows, 0, 1));
 }

@@ -237,6 +237,9 @@ scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 			case NAMEOID:
 				equal = F_NAMEEQ;
 				break;
+			case UUIDOID:
+				equal = F_UUID_EQ;
+				break;
 			default:
 				elog(ERROR, "unexpected key type in index \"%s\"",
 					 RelationGetRelationName(scan->index));

@@ -19,7 +19,7 @@
 #include "fencing.h"
 #include "nodes/lockoptions.h"
 #include "nodes/pg_list.h"
-#include "storage/lockdefs.h"
+#include "storage/lock.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
@@ -46,10 +46,17 @@ typedef enum StoreTable
 	STORE_OUTBOX_ACKS,
 	STORE_DOCUMENTS,
 	STORE_REVISIONS,
-	STORE_TARGETS
+	STORE_TARGETS,
+	STORE_TAGS,
+	STORE_TAG_NAMES,
+	STORE_TAG_EVENTS,
+	STORE_TAG_MIGRATIONS,
+	STORE_TAG_MERGES,
+	STORE_TAG_LINKS,
+	STORE_TAG_FOLLOWS
 } StoreTable;
 
-#define STORE_NTABLES			(STORE_TARGETS + 1)
+#define STORE_NTABLES			(STORE_TAG_FOLLOWS + 1)
 
 /* columns of the tables, from 1 as in the catalog */
 #define Anum_floor_sysid			1
@@ -183,6 +190,83 @@ typedef enum StoreTable
 #define Anum_targets_retired_at		27
 #define Natts_targets				27
 
+#define Anum_tags_vocabulary 1
+#define Anum_tags_tag_id 2
+#define Anum_tags_name 3
+#define Anum_tags_root 4
+#define Anum_tags_members 5
+#define Anum_tags_version 6
+#define Anum_tags_migration_kind 7
+#define Anum_tags_created_no 8
+#define Natts_tags 8
+
+#define Anum_tag_names_vocabulary 1
+#define Anum_tag_names_name 2
+#define Anum_tag_names_tag_id 3
+#define Anum_tag_names_alias 4
+#define Anum_tag_names_since_no 5
+#define Natts_tag_names 5
+
+#define Anum_tag_events_vocabulary 1
+#define Anum_tag_events_event_id 2
+#define Anum_tag_events_event_no 3
+#define Anum_tag_events_kind 4
+#define Anum_tag_events_reference 5
+#define Anum_tag_events_owner 6
+#define Anum_tag_events_tag_id 7
+#define Anum_tag_events_subject 8
+#define Anum_tag_events_name 9
+#define Anum_tag_events_target_reference 10
+#define Anum_tag_events_target 11
+#define Anum_tag_events_migration 12
+#define Anum_tag_events_reason 13
+#define Anum_tag_events_actor 14
+#define Anum_tag_events_digest 15
+#define Anum_tag_events_digest_version 16
+#define Anum_tag_events_committed_at 17
+#define Natts_tag_events 17
+
+#define Anum_tag_migrations_vocabulary 1
+#define Anum_tag_migrations_event_id 2
+#define Anum_tag_migrations_event_no 3
+#define Anum_tag_migrations_kind 4
+#define Anum_tag_migrations_tag_id 5
+#define Anum_tag_migrations_target 6
+#define Anum_tag_migrations_name 7
+#define Anum_tag_migrations_former_name 8
+#define Anum_tag_migrations_undone_no 9
+#define Anum_tag_migrations_completed_at 10
+#define Anum_tag_migrations_reconciled 11
+#define Anum_tag_migrations_checked 12
+#define Anum_tag_migrations_problems 13
+#define Anum_tag_migrations_cursor_tag 14
+#define Anum_tag_migrations_cursor_part 15
+#define Anum_tag_migrations_cursor_key 16
+#define Anum_tag_migrations_cursor_subject 17
+#define Natts_tag_migrations 17
+
+#define Anum_tag_merges_vocabulary 1
+#define Anum_tag_merges_source 2
+#define Anum_tag_merges_undone_no 3
+#define Anum_tag_merges_target 4
+#define Anum_tag_merges_made_no 5
+#define Natts_tag_merges 5
+
+#define Anum_tag_links_vocabulary 1
+#define Anum_tag_links_subject 2
+#define Anum_tag_links_until_no 3
+#define Anum_tag_links_tag_id 4
+#define Anum_tag_links_from_no 5
+#define Natts_tag_links 5
+
+#define Anum_tag_follows_vocabulary 1
+#define Anum_tag_follows_subscriber 2
+#define Anum_tag_follows_until_no 3
+#define Anum_tag_follows_tag_id 4
+#define Anum_tag_follows_from_no 5
+#define Anum_tag_follows_following 6
+#define Natts_tag_follows 6
+
 #define Anum_grants_role			1
 #define Anum_grants_access			2
 #define Natts_grants				2
@@ -231,13 +315,16 @@ extern void store_delete(Relation rel, HeapTuple tuple);
 extern void store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 
 /*
- * key_lock.c: locks on rows that are not there yet, and on aggregates
+ * key_lock.c: locks on rows that are not there yet, and on what has none
  */
 extern bool key_lock_absent(Relation rel, int nkeys, const Datum *keys, bool wait);
 extern void key_lock_release(Relation rel, int nkeys, const Datum *keys);
 extern StoreLock key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait,
 							   StoreLook make, void *arg);
 extern void key_lock_aggregate(const text *type, const text *id);
+extern void key_lock_prefix_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys);
+extern LockAcquireResult key_lock_keep(const LOCKTAG *tag, LOCKMODE lockmode, bool wait);
+extern void key_lock_give_back(const LOCKTAG *tag, LOCKMODE lockmode, LockAcquireResult result);
 
 /*
  * owner_query.c: queries of the extension, as the owner of the state tables
@@ -250,6 +337,7 @@ extern void owner_query_run(const char *query, int nargs, Oid *argtypes, Datum *
 extern void owner_query_bigints(const char *query, int nargs, Oid *argtypes, Datum *args,
 								const bool *nulls, Snapshot snapshot,
 								int nresults, int64 *results);
+extern Datum owner_query_copy(SPITupleTable *rows, uint64 row, int column);
 
 /*
  * durable.c: what was read is on the standbys

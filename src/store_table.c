@@ -72,6 +72,7 @@ static bool is_immutable_trigger(const char *name, Oid function);
 static void check_indexes(Relation rel);
 
 #define KEY(name)				{name, TEXTOID, C_COLLATION_OID, true}
+#define NULLABLE_KEY(name)		{name, TEXTOID, C_COLLATION_OID, false}
 #define TEXT(name, not_null)	{name, TEXTOID, DEFAULT_COLLATION_OID, not_null}
 #define NAME(name)				{name, NAMEOID, C_COLLATION_OID, true}
 #define COLUMN(name, type)		{name, type, InvalidOid, true}
@@ -113,7 +114,7 @@ static const Column receipts_columns[Natts_receipts] = {
 
 static const Column revocations_columns[] = {
 	COLUMN("id", INT8OID),
-	{"job_key", TEXTOID, C_COLLATION_OID, false},
+	NULLABLE_KEY("job_key"),
 	COLUMN("token", INT8OID),
 	TEXT("reason", true),
 	NAME("revoked_by"),
@@ -236,6 +237,90 @@ static const Column targets_columns[Natts_targets] = {
 	NULLABLE("retired_at", TIMESTAMPTZOID)
 };
 
+static const Column tags_columns[Natts_tags] = {
+	KEY("vocabulary"),
+	COLUMN("tag_id", UUIDOID),
+	KEY("name"),
+	COLUMN("root", UUIDOID),
+	COLUMN("members", INT4OID),
+	COLUMN("version", INT8OID),
+	NULLABLE_KEY("migration_kind"),
+	COLUMN("created_no", INT8OID)
+};
+
+static const Column tag_names_columns[Natts_tag_names] = {
+	KEY("vocabulary"),
+	KEY("name"),
+	COLUMN("tag_id", UUIDOID),
+	COLUMN("alias", BOOLOID),
+	COLUMN("since_no", INT8OID)
+};
+
+static const Column tag_events_columns[Natts_tag_events] = {
+	KEY("vocabulary"),
+	COLUMN("event_id", UUIDOID),
+	COLUMN("event_no", INT8OID),
+	KEY("kind"),
+	KEY("reference"),
+	COLUMN("owner", UUIDOID),
+	COLUMN("tag_id", UUIDOID),
+	NULLABLE_KEY("subject"),
+	NULLABLE_KEY("name"),
+	NULLABLE_KEY("target_reference"),
+	NULLABLE("target", UUIDOID),
+	NULLABLE("migration", UUIDOID),
+	TEXT("reason", false),
+	NAME("actor"),
+	COLUMN("digest", BYTEAOID),
+	COLUMN("digest_version", INT4OID),
+	COLUMN("committed_at", TIMESTAMPTZOID)
+};
+
+static const Column tag_migrations_columns[Natts_tag_migrations] = {
+	KEY("vocabulary"),
+	COLUMN("event_id", UUIDOID),
+	COLUMN("event_no", INT8OID),
+	KEY("kind"),
+	COLUMN("tag_id", UUIDOID),
+	NULLABLE("target", UUIDOID),
+	NULLABLE_KEY("name"),
+	NULLABLE_KEY("former_name"),
+	COLUMN("undone_no", INT8OID),
+	NULLABLE("completed_at", TIMESTAMPTZOID),
+	COLUMN("reconciled", BOOLOID),
+	COLUMN("checked", INT8OID),
+	COLUMN("problems", INT8OID),
+	NULLABLE("cursor_tag", UUIDOID),
+	COLUMN("cursor_part", INT4OID),
+	NULLABLE_KEY("cursor_key"),
+	NULLABLE_KEY("cursor_subject")
+};
+
+static const Column tag_merges_columns[Natts_tag_merges] = {
+	KEY("vocabulary"),
+	COLUMN("source", UUIDOID),
+	COLUMN("undone_no", INT8OID),
+	COLUMN("target", UUIDOID),
+	COLUMN("made_no", INT8OID)
+};
+
+static const Column tag_links_columns[Natts_tag_links] = {
+	KEY("vocabulary"),
+	KEY("subject"),
+	COLUMN("until_no", INT8OID),
+	COLUMN("tag_id", UUIDOID),
+	COLUMN("from_no", INT8OID)
+};
+
+static const Column tag_follows_columns[Natts_tag_follows] = {
+	KEY("vocabulary"),
+	KEY("subscriber"),
+	COLUMN("until_no", INT8OID),
+	COLUMN("tag_id", UUIDOID),
+	COLUMN("from_no", INT8OID),
+	COLUMN("following", BOOLOID)
+};
+
 #define SHAPE(table, keys)	.name = #table, .columns = table##_columns, \
 	.ncolumns = lengthof(table##_columns), .nkeys = keys
 
@@ -254,7 +339,14 @@ static const TableShape shapes[STORE_NTABLES] = {
 	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2),.by_queries = true},
 	[STORE_DOCUMENTS] = {SHAPE(documents, 1)},
 	[STORE_REVISIONS] = {SHAPE(revisions, 2),.immutable = true},
-	[STORE_TARGETS] = {SHAPE(targets, 2)}
+	[STORE_TARGETS] = {SHAPE(targets, 2)},
+	[STORE_TAGS] = {SHAPE(tags, 2)},
+	[STORE_TAG_NAMES] = {SHAPE(tag_names, 2)},
+	[STORE_TAG_EVENTS] = {SHAPE(tag_events, 2),.immutable = true},
+	[STORE_TAG_MIGRATIONS] = {SHAPE(tag_migrations, 2)},
+	[STORE_TAG_MERGES] = {SHAPE(tag_merges, 3)},
+	[STORE_TAG_LINKS] = {SHAPE(tag_links, 4)},
+	[STORE_TAG_FOLLOWS] = {SHAPE(tag_follows, 4)}
 };
 
 /* Kept until a schema is made or dropped: the tables go only with theirs. */
