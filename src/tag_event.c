@@ -51,7 +51,7 @@ static Oid	number_sequence(void);
 static Datum run_on_subject(FunctionCallInfo fcinfo, const TagOperation *operation,
 							const char *argument);
 static FencingOutcome judge_on_subject(TagCall *call);
-static bool is_in_tree(TagCall *call, HeapTuple row, int attnum);
+static bool is_in_tree(TagCall *call, const pg_uuid_t *tag_id);
 static void read_rows(TagCall *call, StoreTable table);
 static List *rows_in_force(TagCall *call, Relation rel, Snapshot snapshot);
 static void apply_assign(TagCall *call);
@@ -520,7 +520,7 @@ read_rows(TagCall *call, StoreTable table)
 	{
 		HeapTuple	row = (HeapTuple) lfirst(lc);
 
-		if (is_in_tree(call, row, attnum))
+		if (is_in_tree(call, DatumGetUUIDP(store_get(rel, row, attnum))))
 			call->rows = lappend(call->rows, row);
 	}
 	call->associated = call->rows != NIL;
@@ -539,21 +539,18 @@ rows_in_force(TagCall *call, Relation rel, Snapshot snapshot)
 	return store_find_all(rel, call->reference.root.members == 1 ? 4 : 3, key, snapshot);
 }
 
-/* Whether the row is of a tag that leads to the root, which is locked. */
+/* Whether the tag leads to the root, which is locked. */
 static bool
-is_in_tree(TagCall *call, HeapTuple row, int attnum)
+is_in_tree(TagCall *call, const pg_uuid_t *tag_id)
 {
-	Relation	rel = attnum == Anum_tag_links_tag_id ? call->relations[STORE_TAG_LINKS] :
-		call->relations[STORE_TAG_FOLLOWS];
-	const pg_uuid_t *id = DatumGetUUIDP(store_get(rel, row, attnum));
 	Snapshot	snapshot;
 	Tag			tag;
 	bool		found;
 
-	if (tag_same_id(id, &call->reference.root.id))
+	if (tag_same_id(tag_id, &call->reference.root.id))
 		return true;
 	snapshot = store_fresh_snapshot();
-	found = tag_find_id(&call->tables, call->vocabulary, id, snapshot, &tag);
+	found = tag_find_id(&call->tables, call->vocabulary, tag_id, snapshot, &tag);
 	UnregisterSnapshot(snapshot);
 	return found && tag_same_id(&tag.root, &call->reference.root.id);
 }

@@ -172,10 +172,10 @@ find_parent(Relation merges, text *vocabulary, const pg_uuid_t *tag_id, int64 ma
 		int64		made_no = DatumGetInt64(store_get(merges, row, Anum_tag_merges_made_no));
 		int64		undone_no = DatumGetInt64(store_get(merges, row, Anum_tag_merges_undone_no));
 
-		if (made_no <= event_no && event_no < undone_no)
+		if (made_no <= event_no && event_no < undone_no && made_no < made_before)
 		{
 			*parent = *DatumGetUUIDP(store_get(merges, row, Anum_tag_merges_target));
-			return made_no < made_before;
+			return true;
 		}
 	}
 	return false;
