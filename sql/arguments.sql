@@ -42,6 +42,9 @@ SELECT md5(concat_ws('|',
 	(SELECT string_agg(r.ctid::text || r::text, ',' ORDER BY r.job_key, r.step) FROM fencing.receipts r),
 	(SELECT string_agg(v::text, ',' ORDER BY v.id) FROM fencing.revocations v),
 	(SELECT string_agg(g::text, ',' ORDER BY g.role, g.access) FROM fencing.grants g),
+	(SELECT string_agg(e::text, ',' ORDER BY e.event_no) FROM fencing.tag_events e),
+	(SELECT string_agg(t::text, ',' ORDER BY t.name) FROM fencing.tags t),
+	(SELECT string_agg(n::text, ',' ORDER BY n.name) FROM fencing.tag_names n),
 	(SELECT string_agg(f::text, ',') FROM fencing.floor f)))
 $$;
 
@@ -49,6 +52,7 @@ CREATE ROLE regress_fencing_args;
 SELECT outcome, token FROM fencing_acquire('arguments/a', o(), '1 hour');
 SELECT outcome, fence FROM fencing_advance('arguments/x', 5);
 SELECT outcome FROM fencing_commit('arguments/a', 1, '1', 'SELECT 1');
+SELECT outcome FROM fencing_tag_create('arguments', o(), 'tag');
 SELECT state() AS before \gset
 
 --
@@ -137,6 +141,43 @@ CALL attempt_all('fencing_grant', ARRAY[
 CALL attempt_all('fencing_ungrant', ARRAY[
 	'NULL, ''client''', '''regress_fencing_args'', NULL', '''regress_fencing_args'', ''''', '''regress_fencing_args'', ''superuser''',
 	'''regress_fencing_nobody'', ''client''']);
+
+--
+-- tags
+--
+CALL attempt_all('fencing_tag_create', ARRAY[
+	'NULL, o(), ''n''', '''arguments'', NULL, ''n''', '''arguments'', o(), NULL', ''''', o(), ''n''', '''arguments'', o(), ''''',
+	'ascii(513), o(), ''n''', '''arguments'', gen_random_uuid(), two_bytes(514)', '''arguments'', gen_random_uuid(), o()::text', '''arguments'', gen_random_uuid(), ''{'' || upper(o()::text) || ''}''',
+	'''arguments'', gen_random_uuid(), replace(o()::text, ''-'', '''')']);
+CALL attempt_all('fencing_tag_alias', ARRAY[
+	'NULL, o(), ''tag'', ''n''', '''arguments'', NULL, ''tag'', ''n''', '''arguments'', gen_random_uuid(), NULL, ''n''', '''arguments'', gen_random_uuid(), ''tag'', NULL',
+	'''arguments'', gen_random_uuid(), '''', ''n''', '''arguments'', gen_random_uuid(), ''tag'', ''''', '''arguments'', gen_random_uuid(), ''unknown'', ''n''', '''arguments'', gen_random_uuid(), ''tag'', o()::text']);
+CALL attempt_all('fencing_tag_rename', ARRAY[
+	'NULL, o(), ''tag'', ''n'', 0', '''arguments'', NULL, ''tag'', ''n'', 0', '''arguments'', gen_random_uuid(), NULL, ''n'', 0', '''arguments'', gen_random_uuid(), ''tag'', NULL, 0',
+	'''arguments'', gen_random_uuid(), ''tag'', ''n'', NULL', '''arguments'', gen_random_uuid(), ''tag'', ''n'', -1', '''arguments'', gen_random_uuid(), ''tag'', ''tag'', 0', '''arguments'', gen_random_uuid(), ''tag'', ascii(513), 0']);
+CALL attempt_all('fencing_tag_merge', ARRAY[
+	'NULL, o(), ''tag'', ''n'', 0', '''arguments'', NULL, ''tag'', ''n'', 0', '''arguments'', gen_random_uuid(), NULL, ''n'', 0', '''arguments'', gen_random_uuid(), ''tag'', NULL, 0',
+	'''arguments'', gen_random_uuid(), ''tag'', ''n'', NULL', '''arguments'', gen_random_uuid(), ''tag'', ''n'', -1', '''arguments'', gen_random_uuid(), ''tag'', ''tag'', 0, -1', '''arguments'', gen_random_uuid(), ''tag'', ''tag'', 0',
+	'''arguments'', gen_random_uuid(), ''tag'', ''unknown'', 0', '''arguments'', gen_random_uuid(), ''unknown'', ''tag'', 0']);
+CALL attempt_all('fencing_tag_undo', ARRAY['NULL, o(), o()', '''arguments'', NULL, o()', '''arguments'', gen_random_uuid(), NULL', '''arguments'', gen_random_uuid(), o()']);
+CALL attempt_all('fencing_tag_complete', ARRAY['NULL, o()', '''arguments'', NULL', '''arguments'', o()', ''''', o()']);
+CALL attempt_all('fencing_tag_reconcile', ARRAY['NULL, o()', '''arguments'', NULL', '''arguments'', o()', '''arguments'', o(), NULL', '''arguments'', o(), 0', '''arguments'', o(), -1']);
+CALL attempt_all('fencing_tag_release_name', ARRAY[
+	'NULL, o(), ''tag'', ''r''', '''arguments'', NULL, ''tag'', ''r''', '''arguments'', gen_random_uuid(), NULL, ''r''', '''arguments'', gen_random_uuid(), ''tag'', NULL', '''arguments'', gen_random_uuid(), ''tag'', ''''',
+	'''arguments'', gen_random_uuid(), ''tag'', ''r''', '''arguments'', gen_random_uuid(), ''unknown'', ''r''']);
+CALL attempt_all('fencing_tag_assign', ARRAY[
+	'NULL, o(), ''tag'', ''s''', '''arguments'', NULL, ''tag'', ''s''', '''arguments'', gen_random_uuid(), NULL, ''s''', '''arguments'', gen_random_uuid(), ''tag'', NULL', '''arguments'', gen_random_uuid(), ''tag'', ''''',
+	'''arguments'', gen_random_uuid(), ''tag'', four_bytes(516)', '''arguments'', gen_random_uuid(), ''TAG'', ''s''', '''elsewhere'', gen_random_uuid(), ''tag'', ''s''', '''arguments'', gen_random_uuid(), upper(o()::text), ''s''', '''arguments'', o(), ''tag'', ''s''']);
+CALL attempt_all('fencing_tag_unassign', ARRAY['NULL, o(), ''tag'', ''s''', '''arguments'', NULL, ''tag'', ''s''', '''arguments'', gen_random_uuid(), NULL, ''s''', '''arguments'', gen_random_uuid(), ''tag'', NULL']);
+CALL attempt_all('fencing_tag_subscribe', ARRAY['NULL, o(), ''tag'', ''s''', '''arguments'', NULL, ''tag'', ''s''', '''arguments'', gen_random_uuid(), NULL, ''s''', '''arguments'', gen_random_uuid(), ''tag'', NULL']);
+CALL attempt_all('fencing_tag_unsubscribe', ARRAY['NULL, o(), ''tag'', ''s''', '''arguments'', NULL, ''tag'', ''s''', '''arguments'', gen_random_uuid(), NULL, ''s''', '''arguments'', gen_random_uuid(), ''tag'', NULL']);
+CALL attempt_all('fencing_tag_resolve', ARRAY['NULL, ''tag''', '''arguments'', NULL', ''''', ''tag''', '''arguments'', ascii(513)', '''arguments'', ''unknown''']);
+CALL attempt_all('fencing_tags_of', ARRAY['NULL, ''s''', '''arguments'', NULL', '''arguments'', ''''', '''arguments'', ''nobody''']);
+CALL attempt_all('fencing_tag_subjects', ARRAY['NULL, ''tag''', '''arguments'', NULL', '''arguments'', ''unknown''', '''arguments'', ''tag'', 0', '''arguments'', ''tag'', -1', '''arguments'', ''tag'', 9223372036854775807', '''arguments'', ''tag'', NULL, NULL, 0', '''arguments'', ''tag'', NULL, NULL, NULL']);
+CALL attempt_all('fencing_tag_subscribers', ARRAY['NULL, ''tag''', '''arguments'', NULL', '''arguments'', ''unknown''', '''arguments'', ''tag'', 0', '''arguments'', ''tag'', NULL, NULL, 0']);
+CALL attempt_all('fencing_tag_statistics', ARRAY['NULL', '''arguments'', 0', '''arguments'', NULL, ''unknown''', '''nowhere''']);
+CALL attempt_all('fencing_tag_check', ARRAY['NULL', '''''', '''arguments''', '''nowhere''']);
+UPDATE attempt SET answer = regexp_replace(answer, '[0-9a-f]{8}-[0-9a-f-]{27}', 'UUID') WHERE call LIKE '%gen_random_uuid()%';
 
 SELECT call, answer FROM attempt ORDER BY n;
 -- nothing of all that has left a trace
@@ -231,6 +272,11 @@ SELECT p.proname, p.proisstrict FROM pg_proc p JOIN pg_depend d ON d.objid = p.o
 	JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'fencing'
 WHERE p.pronargs > 0 AND NOT p.proisstrict ORDER BY p.proname;
 
+SET session_replication_role = replica;
+DELETE FROM fencing.tag_events;
+RESET session_replication_role;
+DELETE FROM fencing.tag_names;
+DELETE FROM fencing.tags;
 DELETE FROM fencing.receipts;
 DELETE FROM fencing.leases;
 DELETE FROM fencing.fences;

@@ -15,6 +15,8 @@ SELECT fencing_outbox_subscribe('tables/consumer', from_start => false);
 SELECT fencing_outbox_emit('tables', '1', 'made', '{}') IS NOT NULL AS emitted;
 SELECT fencing_define_operation('tables/pay', 'tables_allow(text, text, jsonb, jsonb)');
 SELECT fencing_define_request('tables/pay', 1, '{"type": "object"}');
+SELECT outcome FROM fencing_tag_create('tables', md5('1')::uuid, 'tag');
+SELECT outcome FROM fencing_tag_create('tables', md5('2')::uuid, 'other');
 
 -- a call that writes each of them
 CREATE TABLE tables_call (name text PRIMARY KEY, call text);
@@ -33,7 +35,14 @@ INSERT INTO tables_call VALUES
 	('outbox_acks', $$SELECT outcome FROM fencing_outbox_ack('tables/consumer', 1, ARRAY(SELECT id FROM fencing.outbox WHERE aggregatetype = 'tables'))$$),
 	('documents', $$SELECT outcome FROM fencing_publish('tables', 0, '{}')$$),
 	('revisions', $$SELECT outcome FROM fencing_publish('tables', 0, '{}')$$),
-	('targets', $$SELECT fencing_target_desire('tables/elsewhere', 'target')$$);
+	('targets', $$SELECT fencing_target_desire('tables/elsewhere', 'target')$$),
+	('tags', $$SELECT outcome FROM fencing_tag_create('tables', md5('3')::uuid, 'new')$$),
+	('tag_names', $$SELECT outcome FROM fencing_tag_alias('tables', md5('3')::uuid, 'tag', 'new')$$),
+	('tag_events', $$SELECT outcome FROM fencing_tag_unassign('tables', md5('3')::uuid, 'tag', 'subject')$$),
+	('tag_migrations', $$SELECT outcome FROM fencing_tag_rename('tables', md5('3')::uuid, 'tag', 'new', 0)$$),
+	('tag_merges', $$SELECT outcome FROM fencing_tag_merge('tables', md5('3')::uuid, 'tag', 'other', 0)$$),
+	('tag_links', $$SELECT outcome FROM fencing_tag_assign('tables', md5('3')::uuid, 'tag', 'subject')$$),
+	('tag_follows', $$SELECT outcome FROM fencing_tag_subscribe('tables', md5('3')::uuid, 'tag', 'subscriber')$$);
 SELECT string_agg(relname, ', ' ORDER BY relname) AS not_tested FROM pg_class
 WHERE relnamespace = 'fencing'::regnamespace AND relkind = 'r' AND relname NOT IN (SELECT name FROM tables_call);
 
@@ -193,6 +202,11 @@ SELECT fencing_outbox_unsubscribe('tables/consumer');
 ALTER TABLE fencing.outbox DISABLE TRIGGER immutable;
 DELETE FROM fencing.outbox WHERE aggregatetype IN ('tables');
 ALTER TABLE fencing.outbox ENABLE TRIGGER immutable;
+ALTER TABLE fencing.tag_events DISABLE TRIGGER immutable;
+DELETE FROM fencing.tag_events;
+ALTER TABLE fencing.tag_events ENABLE TRIGGER immutable;
+DELETE FROM fencing.tag_names;
+DELETE FROM fencing.tags;
 DELETE FROM fencing.leases WHERE job_key LIKE 'tables/%';
 DELETE FROM fencing.fences WHERE job_key LIKE 'tables/%';
 DELETE FROM fencing.targets WHERE document_id LIKE 'tables/%';

@@ -33,7 +33,8 @@ typedef struct ListCall
 {
 	FunctionCallInfo fcinfo;
 	text	   *vocabulary;
-	int64		event_no;		/* TAG_NOW: none was given */
+	bool		as_of;			/* an event_no was given */
+	int64		event_no;		/* else TAG_NOW */
 	TagReference reference;		/* without text: none was given */
 	pg_uuid_t	root;
 	text	   *after;
@@ -108,7 +109,7 @@ fencing_tag_subjects(PG_FUNCTION_ARGS)
 	args[2] = PointerGetDatum(list.after);
 	args[3] = Int32GetDatum(list.max_rows);
 	args[4] = Int64GetDatum(list.event_no);
-	owner_query_run(list.event_no == TAG_NOW ? now_query : then_query, lengthof(args), argtypes, args,
+	owner_query_run(list.as_of ? then_query : now_query, lengthof(args), argtypes, args,
 					NULL, list.snapshot, put_rows, fcinfo);
 	end_list(&list);
 	return (Datum) 0;
@@ -166,7 +167,7 @@ fencing_tag_subscribers(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		list.more = false;
 		args[2] = PointerGetDatum(list.after);
-		owner_query_run(list.event_no == TAG_NOW ? now_query : then_query, lengthof(args), argtypes,
+		owner_query_run(list.as_of ? then_query : now_query, lengthof(args), argtypes,
 						args, NULL, list.snapshot, put_followers, &list);
 	} while (list.more && list.max_rows > 0);
 	end_list(&list);
@@ -237,8 +238,8 @@ begin_list(ListCall *list, FunctionCallInfo fcinfo, int event_no_arg)
 	list->fcinfo = fcinfo;
 	list->vocabulary = args_key(fcinfo, 0, "vocabulary");
 	list->reference.argument = "reference";
-	list->event_no = PG_ARGISNULL(event_no_arg) ? TAG_NOW :
-		args_token(fcinfo, event_no_arg, "event_no");
+	list->as_of = !PG_ARGISNULL(event_no_arg);
+	list->event_no = list->as_of ? args_token(fcinfo, event_no_arg, "event_no") : TAG_NOW;
 }
 
 /* And those of a page of a list. */
@@ -270,7 +271,7 @@ resolve(ListCall *list)
 	TagReference *reference = &list->reference;
 	TagTables	tables;
 
-	if (list->event_no == TAG_NOW)
+	if (!list->as_of)
 		list->snapshot = RegisterSnapshot(GetActiveSnapshot());
 	else
 	{
@@ -283,13 +284,13 @@ resolve(ListCall *list)
 		return;
 
 	tag_open(&tables, AccessShareLock);
-	tables.by_select = list->event_no == TAG_NOW;
+	tables.by_select = !list->as_of;
 	tag_find(&tables, list->vocabulary, reference, list->snapshot);
 	tag_close(&tables, AccessShareLock);
 	if (!reference->found || reference->owner.created_no > list->event_no ||
 		(reference->name_row != NULL && reference->since_no > list->event_no))
 		tag_unknown(list->vocabulary, reference);
-	list->root = list->event_no == TAG_NOW ? reference->root.id :
+	list->root = !list->as_of ? reference->root.id :
 		tag_merge_reached(list->vocabulary, &reference->owner.id, TAG_IN_FORCE, list->event_no,
 						  list->snapshot);
 }
