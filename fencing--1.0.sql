@@ -1477,7 +1477,7 @@ CREATE FUNCTION fencing_tags_of(vocabulary text, subject text,
 	OUT tag_id uuid, OUT name text, OUT migration_version bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'fencing_tags_of'
-LANGUAGE C STABLE PARALLEL UNSAFE ROWS 10;
+LANGUAGE C STABLE PARALLEL SAFE ROWS 10;
 
 COMMENT ON FUNCTION fencing_tags_of(text, text) IS
 'the tags that a subject has now, each once, by name. Reads with the snapshot

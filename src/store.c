@@ -71,6 +71,8 @@ typedef struct RowLockWait
 
 static HeapTuple find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot,
 					  Snapshot scan_snapshot);
+static List *find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot,
+					  Snapshot scan_snapshot);
 static void scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *keys,
 					   Snapshot snapshot, Snapshot scan_snapshot);
 static bool scan_next(StoreScan *scan);
@@ -155,10 +157,24 @@ find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot, Snapshot sca
 List *
 store_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 {
+	return find_all(rel, nkeys, keys, snapshot, SnapshotAny);
+}
+
+/* The same as any SELECT would do it, with its predicate locks. */
+List *
+store_select_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
+{
+	return find_all(rel, nkeys, keys, snapshot, snapshot);
+}
+
+/* As find(), all of them. */
+static List *
+find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot, Snapshot scan_snapshot)
+{
 	StoreScan	scan;
 	List	   *rows = NIL;
 
-	scan_begin(&scan, rel, nkeys, keys, snapshot, SnapshotAny);
+	scan_begin(&scan, rel, nkeys, keys, snapshot, scan_snapshot);
 	while (scan_next(&scan))
 		rows = lappend(rows, ExecCopySlotHeapTuple(scan.slot));
 	scan_end(&scan);

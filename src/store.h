@@ -297,6 +297,7 @@ extern void store_begin_write(const char *function);
 extern HeapTuple store_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple store_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern List *store_find_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
+extern List *store_select_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern TransactionId store_find_maker(Relation rel, int nkeys, const Datum *keys);
 extern List *store_scan_all(Relation rel, Snapshot snapshot);
 extern Datum store_get(Relation rel, HeapTuple tuple, int attnum);

@@ -17,12 +17,14 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "tag.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 /* Subscribers are judged in pages of at least so many. */
@@ -43,6 +45,7 @@ typedef struct ListCall
 	bool		more;			/* there may be another page */
 } ListCall;
 
+static int	compare_names(const ListCell *a, const ListCell *b);
 static void begin_list(ListCall *list, FunctionCallInfo fcinfo, int event_no_arg);
 static void begin_page(ListCall *list, FunctionCallInfo fcinfo);
 static void end_list(ListCall *list);
@@ -62,20 +65,62 @@ PG_FUNCTION_INFO_V1(fencing_tag_statistics);
 Datum
 fencing_tags_of(PG_FUNCTION_ARGS)
 {
-	static const char query[] =
-		"SELECT DISTINCT r.tag_id, r.name, r.version FROM fencing.tag_links l"
-		" JOIN fencing.tags t ON t.vocabulary OPERATOR(pg_catalog.=) $1 AND t.tag_id OPERATOR(pg_catalog.=) l.tag_id"
-		" JOIN fencing.tags r ON r.vocabulary OPERATOR(pg_catalog.=) $1 AND r.tag_id OPERATOR(pg_catalog.=) t.root"
-		" WHERE l.vocabulary OPERATOR(pg_catalog.=) $1 AND l.subject OPERATOR(pg_catalog.=) $2"
-		" AND l.until_no OPERATOR(pg_catalog.=) 9223372036854775807"
-		" ORDER BY r.name, r.tag_id";
-	Oid			argtypes[] = {TEXTOID, TEXTOID};
-	Datum		args[] = {PointerGetDatum(args_key(fcinfo, 0, "vocabulary")),
-		PointerGetDatum(args_key(fcinfo, 1, "subject"))};
+	text	   *vocabulary = args_key(fcinfo, 0, "vocabulary");
+	text	   *subject = args_key(fcinfo, 1, "subject");
+	Datum		key[3] = {PointerGetDatum(vocabulary), PointerGetDatum(subject),
+		Int64GetDatum(TAG_IN_FORCE)};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	links;
+	TagTables	tables;
+	List	   *roots = NIL;
+	Tag		   *root;
+	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	owner_query_run(query, lengthof(args), argtypes, args, NULL, GetActiveSnapshot(), put_rows, fcinfo);
+	links = store_table_open(STORE_TAG_LINKS, AccessShareLock);
+	tag_open(&tables, AccessShareLock);
+	tables.by_select = true;
+	foreach(lc, store_select_all(links, 3, key, GetActiveSnapshot()))
+	{
+		Datum		id = store_get(links, (HeapTuple) lfirst(lc), Anum_tag_links_tag_id);
+		TagReference reference = {0};
+
+		tag_find_owner(&tables, vocabulary, DatumGetUUIDP(id), &reference, GetActiveSnapshot());
+		root = (Tag *) palloc(sizeof(Tag));
+		*root = reference.root;
+		roots = lappend(roots, root);
+	}
+	list_sort(roots, compare_names);
+	root = NULL;
+	foreach(lc, roots)
+	{
+		Tag		   *previous = root;
+		Datum		values[3];
+		bool		nulls[lengthof(values)] = {false};
+
+		root = (Tag *) lfirst(lc);
+		if (previous != NULL && tag_same_id(&previous->id, &root->id))
+			continue;
+		values[0] = UUIDPGetDatum(&root->id);
+		values[1] = PointerGetDatum(root->name);
+		values[2] = Int64GetDatum(root->version);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	tag_close(&tables, AccessShareLock);
+	table_close(links, AccessShareLock);
 	return (Datum) 0;
+}
+
+/* Byte by byte; a name has one tag. */
+static int
+compare_names(const ListCell *a, const ListCell *b)
+{
+	const text *one = ((const Tag *) lfirst(a))->name;
+	const text *other = ((const Tag *) lfirst(b))->name;
+	int			length = Min(VARSIZE_ANY_EXHDR(one), VARSIZE_ANY_EXHDR(other));
+	int			order = memcmp(VARDATA_ANY(one), VARDATA_ANY(other), length);
+
+	return order != 0 ? order : (int) VARSIZE_ANY_EXHDR(one) - (int) VARSIZE_ANY_EXHDR(other);
 }
 
 /*
