@@ -77,7 +77,7 @@ static void make_tag(LOCKTAG *tag, const StringInfo name);
 static void count_kept(void);
 static void forget_kept(XactEvent event, void *arg);
 static void merge_kept(SubXactEvent event, SubTransactionId id, SubTransactionId parent,
-							 void *arg);
+					   void *arg);
 
 /* Innermost first, in TopTransactionContext. */
 static KeptCount *kept_counts = NULL;
@@ -320,7 +320,7 @@ count_kept(void)
 	}
 	if (kept_counts == NULL || kept_counts->nest_level != nest_level)
 	{
-		KeptCount *counts = MemoryContextAllocZero(TopTransactionContext, sizeof(*counts));
+		KeptCount  *counts = MemoryContextAllocZero(TopTransactionContext, sizeof(*counts));
 
 		counts->nest_level = nest_level;
 		counts->outer = kept_counts;
@@ -349,7 +349,7 @@ static void
 merge_kept(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
 	int			nest_level = GetCurrentTransactionNestLevel();
-	KeptCount *counts = kept_counts;
+	KeptCount  *counts = kept_counts;
 
 	if (counts == NULL || counts->nest_level != nest_level)
 		return;

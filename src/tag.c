@@ -23,6 +23,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "funcapi.h"
 #include "tag.h"
 #include "utils/builtins.h"
@@ -184,6 +185,47 @@ tag_find_owner(const TagTables *tables, text *vocabulary, const pg_uuid_t *owner
 		elog(ERROR, "tag %s is not there", tag_id_to_cstring(owner));
 }
 
+/* A table that the call needs, opened once. */
+Relation
+tag_relation(TagCall *call, StoreTable table)
+{
+	if (call->relations[table] == NULL)
+		call->relations[table] = store_table_open(table, RowExclusiveLock);
+	return call->relations[table];
+}
+
+/*
+ * Resolves the reference anew.  Raises LF001, or 40001 if the transaction's
+ * snapshot knows it.
+ */
+void
+tag_refresh(TagCall *call, TagReference *reference)
+{
+	Snapshot	snapshot = store_fresh_snapshot();
+
+	tag_find(&call->tables, call->vocabulary, reference, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (reference->found)
+		return;
+	if (IsolationUsesXactSnapshot())
+	{
+		tag_find(&call->tables, call->vocabulary, reference, GetTransactionSnapshot());
+		if (reference->found)
+			store_serialization_failure();
+	}
+	tag_unknown(call->vocabulary, reference);
+}
+
+/* Raises 40001 unless the transaction sees the rows that decided. */
+void
+tag_require_visible(TagCall *call, const TagReference *reference)
+{
+	store_require_visible(call->tables.tags, reference->owner.row);
+	store_require_visible(call->tables.tags, reference->root.row);
+	if (reference->name_row != NULL)
+		store_require_visible(call->tables.names, reference->name_row);
+}
+
 /* How a reference that was found leads to the tag; NULL: it does not. */
 const char *
 tag_matched(const TagReference *reference)
@@ -238,16 +280,18 @@ has_uuid_form(const char *text)
 	bool		braces = *text == '{';
 
 	if (braces)
-		text++;
+		text	  ++;
+
 	for (int i = 0; i < UUID_LEN; i++)
 	{
 		if (!isxdigit((unsigned char) text[0]) || !isxdigit((unsigned char) text[1]))
 			return false;
-		text += 2;
+		text	  +=2;
+
 		if (*text == '-' && i % 2 == 1 && i < UUID_LEN - 1)
-			text++;
+			text	  ++;
 	}
-	if (braces && *text++ != '}')
+	if (braces && *text ++!= '}')
 		return false;
 	return *text == '\0';
 }

@@ -74,6 +74,7 @@ typedef struct TagLock
 /* A rename or merge, locked or complete. */
 typedef struct TagMigration
 {
+	const char *function;		/* for messages */
 	text	   *vocabulary;
 	pg_uuid_t  *id;				/* of its event */
 	Relation	rel;
@@ -94,6 +95,7 @@ typedef struct TagCall TagCall;
 /* What differs between the functions that record an event. */
 typedef struct TagOperation
 {
+	const char *function;		/* for messages */
 	const char *kind;			/* of the event */
 
 	/* Takes the locks, and judges; see GateKind. */
@@ -109,6 +111,7 @@ typedef struct TagOperation
 struct TagCall
 {
 	Gate		gate;			/* first, so that the one is the other */
+	GateKind	kind;			/* with the function's name */
 	const TagOperation *operation;
 
 	/* arguments */
@@ -154,6 +157,9 @@ extern void tag_find(const TagTables *tables, text *vocabulary, TagReference *re
 					 Snapshot snapshot);
 extern void tag_find_owner(const TagTables *tables, text *vocabulary, const pg_uuid_t *owner,
 						   TagReference *reference, Snapshot snapshot);
+extern Relation tag_relation(TagCall *call, StoreTable table);
+extern void tag_refresh(TagCall *call, TagReference *reference);
+extern void tag_require_visible(TagCall *call, const TagReference *reference);
 extern const char *tag_matched(const TagReference *reference);
 pg_noreturn extern void tag_unknown(text *vocabulary, const TagReference *reference);
 extern text *tag_arg_name(FunctionCallInfo fcinfo, int argno, const char *name);
@@ -167,6 +173,8 @@ extern void tag_lock_vocabulary(TagCall *call);
 extern void tag_lock_root(TagCall *call, TagReference *reference);
 extern void tag_lock_for_migration(TagCall *call, TagReference **references, int nreferences);
 extern void tag_lock_subject(TagCall *call, StoreTable table);
+extern void tag_lock_name(TagCall *call);
+extern void tag_lock_give_name_back(TagCall *call);
 extern void tag_lock_give_back(TagCall *call);
 extern void tag_lock_wait_for_events(text *vocabulary);
 
@@ -175,9 +183,6 @@ extern void tag_lock_wait_for_events(text *vocabulary);
  */
 extern Datum tag_event_run(FunctionCallInfo fcinfo, TagCall *call);
 extern void tag_event_begin(TagCall *call, FunctionCallInfo fcinfo, const TagOperation *operation);
-extern Relation tag_event_relation(TagCall *call, StoreTable table);
-extern void tag_event_refresh(TagCall *call, TagReference *reference);
-extern void tag_event_require_visible(TagCall *call, const TagReference *reference);
 extern void tag_event_emit(TagCall *call, const char *type, bool of_subject, const char *detail,
 						   const char *detail_value);
 extern Datum tag_event_answer(FunctionCallInfo fcinfo, FencingOutcome outcome, int64 event_no,
@@ -189,7 +194,6 @@ extern int64 tag_event_last_number(void);
  */
 extern bool tag_name_claim(TagCall *call, TagReference *name);
 extern void tag_name_insert(TagCall *call, const pg_uuid_t *owner, bool alias);
-extern void tag_name_unclaim(TagCall *call);
 pg_noreturn extern void tag_name_reserved(const TagReference *name);
 
 /*

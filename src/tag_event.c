@@ -9,9 +9,9 @@
  * reference as submitted, the tag that it named (its owner) and where that
  * led (tag_id); all other tables follow from the events of a vocabulary.
  *
- * An association belongs to the owner, and counts for the root.  An event
- * that changes what the root has is one of the outbox too; who is to be told
- * of it is computed as of its number (tag_list.c), never kept.
+ * An event that changes what a root has, or a tag, is one of the outbox too;
+ * who is to be told of it is computed as of its number (tag_list.c), never
+ * kept.
  *
  * Locks: the key lock of the event id; then those of tag_lock.c; fencing.floor
  * (RowShareLock) before the number is drawn.
@@ -38,7 +38,6 @@
 
 static void open_event(Gate *gate);
 static void close_event(Gate *gate, LOCKMODE lockmode);
-static bool same_event(const Gate *a, const Gate *b);
 static void find_event(Gate *gate, Snapshot snapshot);
 static bytea *make_event_digest(Gate *gate);
 static Jsonb *event_content(const TagCall *call);
@@ -48,30 +47,11 @@ static void insert_event(TagCall *call);
 static char *describe_event(const Gate *gate);
 static int64 draw_number(void);
 static Oid	number_sequence(void);
-static Datum run_on_subject(FunctionCallInfo fcinfo, const TagOperation *operation,
-							const char *argument);
-static FencingOutcome judge_on_subject(TagCall *call);
-static bool is_in_tree(TagCall *call, const pg_uuid_t *tag_id);
-static void read_rows(TagCall *call, StoreTable table);
-static List *rows_in_force(TagCall *call, Relation rel, Snapshot snapshot);
-static void apply_assign(TagCall *call);
-static void apply_unassign(TagCall *call);
-static void apply_subscribe(TagCall *call);
-static void apply_unsubscribe(TagCall *call);
-static void end_row(TagCall *call, Relation rel, HeapTuple row, int until_attnum);
-static void decide_at(TagCall *call, const pg_uuid_t *tag_id, bool following);
 static void push_text(JsonbParseState **state, const char *key, const text *value);
 static void push_cstring(JsonbParseState **state, const char *key, const char *value);
 
-PG_FUNCTION_INFO_V1(fencing_tag_assign);
-PG_FUNCTION_INFO_V1(fencing_tag_unassign);
-PG_FUNCTION_INFO_V1(fencing_tag_subscribe);
-PG_FUNCTION_INFO_V1(fencing_tag_unsubscribe);
-
 static const GateKind event_kind = {
-	.function = "functions that write to tags",
 	.numbers = GATE_SLOT,
-	.same_number = same_event,
 	.find_receipt = find_event,
 	.make_digest = make_event_digest,
 	.judge_content = judge_event,
@@ -80,51 +60,6 @@ static const GateKind event_kind = {
 	.open = open_event,
 	.close = close_event
 };
-
-static const TagOperation assign = {"assign", judge_on_subject, apply_assign};
-static const TagOperation unassign = {"unassign", judge_on_subject, apply_unassign};
-static const TagOperation subscribe = {"subscribe", judge_on_subject, apply_subscribe};
-static const TagOperation unsubscribe = {"unsubscribe", judge_on_subject, apply_unsubscribe};
-
-/*
- * fencing_tag_assign(vocabulary text, event_id uuid, reference text, subject text)
- *	→ outcome, event_no, tag_id, name, matched, migration_version, migration_kind
- */
-Datum
-fencing_tag_assign(PG_FUNCTION_ARGS)
-{
-	return run_on_subject(fcinfo, &assign, "subject");
-}
-
-/*
- * fencing_tag_unassign(vocabulary text, event_id uuid, reference text, subject text)
- *	→ as fencing_tag_assign()
- */
-Datum
-fencing_tag_unassign(PG_FUNCTION_ARGS)
-{
-	return run_on_subject(fcinfo, &unassign, "subject");
-}
-
-/*
- * fencing_tag_subscribe(vocabulary text, event_id uuid, reference text, subscriber text)
- *	→ as fencing_tag_assign()
- */
-Datum
-fencing_tag_subscribe(PG_FUNCTION_ARGS)
-{
-	return run_on_subject(fcinfo, &subscribe, "subscriber");
-}
-
-/*
- * fencing_tag_unsubscribe(vocabulary text, event_id uuid, reference text, subscriber text)
- *	→ as fencing_tag_assign()
- */
-Datum
-fencing_tag_unsubscribe(PG_FUNCTION_ARGS)
-{
-	return run_on_subject(fcinfo, &unsubscribe, "subscriber");
-}
 
 /*
  * The arguments that all functions have that record an event.  Raises 22004,
@@ -148,7 +83,9 @@ tag_event_run(FunctionCallInfo fcinfo, TagCall *call)
 	Gate	   *gate = &call->gate;
 	TagReference *reference = &call->reference;
 
-	gate->kind = &event_kind;
+	call->kind = event_kind;
+	call->kind.function = call->operation->function;
+	gate->kind = &call->kind;
 	gate_call_pass(gate);
 
 	if (gate->outcome == FENCING_CONFLICT && gate->receipt.found)
@@ -164,7 +101,7 @@ tag_event_run(FunctionCallInfo fcinfo, TagCall *call)
 		UnregisterSnapshot(snapshot);
 		call->tables = tables;
 		if (gate->outcome == FENCING_REPLAYED)
-			tag_event_require_visible(call, reference);
+			tag_require_visible(call, reference);
 		tag_close(&tables, AccessShareLock);
 	}
 	return tag_event_answer(fcinfo, gate->outcome, call->event_no, reference);
@@ -203,7 +140,7 @@ open_event(Gate *gate)
 {
 	TagCall    *call = (TagCall *) gate;
 
-	gate->scope_rel = tag_event_relation(call, STORE_TAG_EVENTS);
+	gate->scope_rel = tag_relation(call, STORE_TAG_EVENTS);
 	gate->nscope = 2;
 	gate->scope[0] = PointerGetDatum(call->vocabulary);
 	gate->scope[1] = UUIDPGetDatum(call->event_id);
@@ -223,22 +160,6 @@ close_event(Gate *gate, LOCKMODE lockmode)
 			table_close(call->relations[i], lockmode);
 		call->relations[i] = NULL;
 	}
-}
-
-/* A table that the call needs, opened once. */
-Relation
-tag_event_relation(TagCall *call, StoreTable table)
-{
-	if (call->relations[table] == NULL)
-		call->relations[table] = store_table_open(table, RowExclusiveLock);
-	return call->relations[table];
-}
-
-/* Of one scope. */
-static bool
-same_event(const Gate *a, const Gate *b)
-{
-	return true;
 }
 
 /* The event of that id. */
@@ -331,10 +252,7 @@ judge_event(Gate *gate)
 	call->makes_name = false;
 	outcome = call->operation->judge(call);
 	if (outcome != FENCING_COMMITTED)
-	{
-		tag_name_unclaim(call);
 		tag_lock_give_back(call);
-	}
 	return outcome;
 }
 
@@ -430,235 +348,6 @@ describe_event(const Gate *gate)
 
 	return psprintf("event %s of vocabulary \"%s\"", tag_id_to_cstring(call->event_id),
 					text_to_cstring(call->vocabulary));
-}
-
-/*
- * Resolves the reference anew.  Raises LF001, or 40001 if the transaction's
- * snapshot knows it.
- */
-void
-tag_event_refresh(TagCall *call, TagReference *reference)
-{
-	Snapshot	snapshot = store_fresh_snapshot();
-
-	tag_find(&call->tables, call->vocabulary, reference, snapshot);
-	UnregisterSnapshot(snapshot);
-	if (reference->found)
-		return;
-	if (IsolationUsesXactSnapshot())
-	{
-		tag_find(&call->tables, call->vocabulary, reference, GetTransactionSnapshot());
-		if (reference->found)
-			store_serialization_failure();
-	}
-	tag_unknown(call->vocabulary, reference);
-}
-
-/* Raises 40001 unless the transaction sees the rows that decided. */
-void
-tag_event_require_visible(TagCall *call, const TagReference *reference)
-{
-	store_require_visible(call->tables.tags, reference->owner.row);
-	store_require_visible(call->tables.tags, reference->root.row);
-	if (reference->name_row != NULL)
-		store_require_visible(call->tables.names, reference->name_row);
-}
-
-/* Associations and subscriptions. */
-static Datum
-run_on_subject(FunctionCallInfo fcinfo, const TagOperation *operation, const char *argument)
-{
-	TagCall		call = {0};
-
-	tag_event_begin(&call, fcinfo, operation);
-	call.reference.reference = args_key(fcinfo, 2, "reference");
-	call.subject = args_key(fcinfo, 3, argument);
-	return tag_event_run(fcinfo, &call);
-}
-
-/* Everything is accepted that has a tag. */
-static FencingOutcome
-judge_on_subject(TagCall *call)
-{
-	bool		links = call->operation == &assign || call->operation == &unassign;
-	StoreTable	table = links ? STORE_TAG_LINKS : STORE_TAG_FOLLOWS;
-
-	tag_lock_vocabulary(call);
-	tag_lock_root(call, &call->reference);
-	tag_lock_subject(call, table);
-	read_rows(call, table);
-
-	call->owner = call->reference.owner.id;
-	call->tag_id = call->reference.root.id;
-	return FENCING_COMMITTED;
-}
-
-/*
- * Reads what the subject or subscriber has in the tree of the root.  Raises
- * 40001 if the transaction sees something else.
- */
-static void
-read_rows(TagCall *call, StoreTable table)
-{
-	Relation	rel = tag_event_relation(call, table);
-	Snapshot	snapshot = store_fresh_snapshot();
-	List	   *rows = rows_in_force(call, rel, snapshot);
-	int			attnum = table == STORE_TAG_LINKS ? Anum_tag_links_tag_id : Anum_tag_follows_tag_id;
-	ListCell   *lc;
-
-	UnregisterSnapshot(snapshot);
-	if (IsolationUsesXactSnapshot())
-	{
-		if (list_length(rows_in_force(call, rel, GetTransactionSnapshot())) != list_length(rows))
-			store_serialization_failure();
-		foreach(lc, rows)
-			store_require_visible(rel, (HeapTuple) lfirst(lc));
-	}
-
-	call->rows = NIL;
-	foreach(lc, rows)
-	{
-		HeapTuple	row = (HeapTuple) lfirst(lc);
-
-		if (is_in_tree(call, DatumGetUUIDP(store_get(rel, row, attnum))))
-			call->rows = lappend(call->rows, row);
-	}
-	call->associated = call->rows != NIL;
-}
-
-/*
- * Of a tag into which nothing is merged there is one row at most; else all of
- * the subject have to be looked at.
- */
-static List *
-rows_in_force(TagCall *call, Relation rel, Snapshot snapshot)
-{
-	Datum		key[4] = {PointerGetDatum(call->vocabulary), PointerGetDatum(call->subject),
-		Int64GetDatum(TAG_IN_FORCE), UUIDPGetDatum(&call->reference.root.id)};
-
-	return store_find_all(rel, call->reference.root.members == 1 ? 4 : 3, key, snapshot);
-}
-
-/* Whether the tag leads to the root, which is locked. */
-static bool
-is_in_tree(TagCall *call, const pg_uuid_t *tag_id)
-{
-	Snapshot	snapshot;
-	Tag			tag;
-	bool		found;
-
-	if (tag_same_id(tag_id, &call->reference.root.id))
-		return true;
-	snapshot = store_fresh_snapshot();
-	found = tag_find_id(&call->tables, call->vocabulary, tag_id, snapshot, &tag);
-	UnregisterSnapshot(snapshot);
-	return found && tag_same_id(&tag.root, &call->reference.root.id);
-}
-
-/* The owner has the subject. */
-static void
-apply_assign(TagCall *call)
-{
-	Relation	rel = tag_event_relation(call, STORE_TAG_LINKS);
-	Datum		values[Natts_tag_links];
-	bool		nulls[Natts_tag_links] = {false};
-	ListCell   *lc;
-	bool		has_it = false;
-
-	foreach(lc, call->rows)
-		has_it = has_it || tag_same_id(DatumGetUUIDP(store_get(rel, (HeapTuple) lfirst(lc),
-															   Anum_tag_links_tag_id)), &call->owner);
-	if (!has_it)
-	{
-		values[Anum_tag_links_vocabulary - 1] = PointerGetDatum(call->vocabulary);
-		values[Anum_tag_links_subject - 1] = PointerGetDatum(call->subject);
-		values[Anum_tag_links_until_no - 1] = Int64GetDatum(TAG_IN_FORCE);
-		values[Anum_tag_links_tag_id - 1] = UUIDPGetDatum(&call->owner);
-		values[Anum_tag_links_from_no - 1] = Int64GetDatum(call->event_no);
-		store_insert(rel, values, nulls);
-	}
-	if (!call->associated)
-		tag_event_emit(call, "tag.assigned", true, NULL, NULL);
-}
-
-/* No tag of the tree has it. */
-static void
-apply_unassign(TagCall *call)
-{
-	Relation	rel = tag_event_relation(call, STORE_TAG_LINKS);
-	ListCell   *lc;
-
-	foreach(lc, call->rows)
-		end_row(call, rel, (HeapTuple) lfirst(lc), Anum_tag_links_until_no);
-	if (call->associated)
-		tag_event_emit(call, "tag.unassigned", true, NULL, NULL);
-}
-
-/* A decision at the owner. */
-static void
-apply_subscribe(TagCall *call)
-{
-	decide_at(call, &call->owner, true);
-}
-
-/*
- * A decision at the owner, at the root, and at every tag of the tree where the
- * subscriber had one.
- */
-static void
-apply_unsubscribe(TagCall *call)
-{
-	Relation	rel = tag_event_relation(call, STORE_TAG_FOLLOWS);
-	ListCell   *lc;
-
-	foreach(lc, call->rows)
-	{
-		const pg_uuid_t *id = DatumGetUUIDP(store_get(rel, (HeapTuple) lfirst(lc),
-													  Anum_tag_follows_tag_id));
-
-		if (!tag_same_id(id, &call->owner) && !tag_same_id(id, &call->tag_id))
-			decide_at(call, id, false);
-	}
-	decide_at(call, &call->owner, false);
-	if (!tag_same_id(&call->owner, &call->tag_id))
-		decide_at(call, &call->tag_id, false);
-}
-
-/* Ends the decision that was in force at the tag, and writes the next. */
-static void
-decide_at(TagCall *call, const pg_uuid_t *tag_id, bool following)
-{
-	Relation	rel = tag_event_relation(call, STORE_TAG_FOLLOWS);
-	Datum		values[Natts_tag_follows];
-	bool		nulls[Natts_tag_follows] = {false};
-	ListCell   *lc;
-
-	foreach(lc, call->rows)
-	{
-		HeapTuple	row = (HeapTuple) lfirst(lc);
-
-		if (tag_same_id(DatumGetUUIDP(store_get(rel, row, Anum_tag_follows_tag_id)), tag_id))
-			end_row(call, rel, row, Anum_tag_follows_until_no);
-	}
-	values[Anum_tag_follows_vocabulary - 1] = PointerGetDatum(call->vocabulary);
-	values[Anum_tag_follows_subscriber - 1] = PointerGetDatum(call->subject);
-	values[Anum_tag_follows_until_no - 1] = Int64GetDatum(TAG_IN_FORCE);
-	values[Anum_tag_follows_tag_id - 1] = UUIDPGetDatum(tag_id);
-	values[Anum_tag_follows_from_no - 1] = Int64GetDatum(call->event_no);
-	values[Anum_tag_follows_following - 1] = BoolGetDatum(following);
-	store_insert(rel, values, nulls);
-}
-
-/* What was in force is until this event. */
-static void
-end_row(TagCall *call, Relation rel, HeapTuple row, int until_attnum)
-{
-	Datum		values[Max(Natts_tag_links, Natts_tag_follows)];
-	bool		nulls[Max(Natts_tag_links, Natts_tag_follows)];
-
-	store_read_row(rel, row, values, nulls);
-	values[until_attnum - 1] = Int64GetDatum(call->event_no);
-	store_update(rel, row, values, nulls);
 }
 
 /*

@@ -68,7 +68,7 @@ fencing_tags_of(PG_FUNCTION_ARGS)
 	text	   *vocabulary = args_key(fcinfo, 0, "vocabulary");
 	text	   *subject = args_key(fcinfo, 1, "subject");
 	Datum		key[3] = {PointerGetDatum(vocabulary), PointerGetDatum(subject),
-		Int64GetDatum(TAG_IN_FORCE)};
+	Int64GetDatum(TAG_IN_FORCE)};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Relation	links;
 	TagTables	tables;

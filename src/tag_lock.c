@@ -85,7 +85,7 @@ tag_lock_vocabulary(TagCall *call)
 	Datum		key = PointerGetDatum(call->vocabulary);
 	LOCKTAG		tag;
 
-	key_lock_prefix_tag(&tag, tag_event_relation(call, STORE_TAG_EVENTS), 1, &key);
+	key_lock_prefix_tag(&tag, tag_relation(call, STORE_TAG_EVENTS), 1, &key);
 	(void) take(call, &tag, RowExclusiveLock, true);
 }
 
@@ -100,16 +100,16 @@ tag_lock_root(TagCall *call, TagReference *reference)
 	pg_uuid_t	root;
 	LOCKTAG		tag;
 
-	tag_event_refresh(call, reference);
+	tag_refresh(call, reference);
 	do
 	{
 		give_back_to(call, nlocks);
 		root = reference->root.id;
 		root_tag(call, &tag, &root);
 		(void) take(call, &tag, ShareLock, true);
-		tag_event_refresh(call, reference);
+		tag_refresh(call, reference);
 	} while (!tag_same_id(&reference->root.id, &root));
-	tag_event_require_visible(call, reference);
+	tag_require_visible(call, reference);
 }
 
 /*
@@ -142,7 +142,7 @@ tag_lock_for_migration(TagCall *call, TagReference **references, int nreferences
 			ours = wait_for(&busy, attempts % ATTEMPTS_BESIDE == 0, since);
 	}
 	for (int i = 0; i < nreferences; i++)
-		tag_event_require_visible(call, references[i]);
+		tag_require_visible(call, references[i]);
 }
 
 /* Nobody else writes about the subject, or the subscriber. */
@@ -152,14 +152,39 @@ tag_lock_subject(TagCall *call, StoreTable table)
 	Datum		key[2] = {PointerGetDatum(call->vocabulary), PointerGetDatum(call->subject)};
 	LOCKTAG		tag;
 
-	key_lock_prefix_tag(&tag, tag_event_relation(call, table), 2, key);
+	key_lock_prefix_tag(&tag, tag_relation(call, table), 2, key);
 	(void) take(call, &tag, ExclusiveLock, true);
+}
+
+/*
+ * The lock for making a name.  Waits for somebody who is just making it; then
+ * look again.
+ */
+void
+tag_lock_name(TagCall *call)
+{
+	Datum		key[2] = {PointerGetDatum(call->vocabulary), PointerGetDatum(call->name)};
+
+	(void) key_lock_absent(call->tables.names, 2, key, true);
+	call->makes_name = true;
+}
+
+/* The name is there, or is not going to be. */
+void
+tag_lock_give_name_back(TagCall *call)
+{
+	Datum		key[2] = {PointerGetDatum(call->vocabulary), PointerGetDatum(call->name)};
+
+	if (call->makes_name)
+		key_lock_release(call->tables.names, 2, key);
+	call->makes_name = false;
 }
 
 /* The call has written nothing. */
 void
 tag_lock_give_back(TagCall *call)
 {
+	tag_lock_give_name_back(call);
 	give_back_to(call, 0);
 }
 
@@ -246,18 +271,18 @@ attempt(TagCall *call, TagReference **references, int nreferences, Wait *busy)
 	pg_uuid_t	again[2];
 	int			nroots;
 
-	key_lock_prefix_tag(&busy->tag, tag_event_relation(call, STORE_TAG_EVENTS), 1, &key);
+	key_lock_prefix_tag(&busy->tag, tag_relation(call, STORE_TAG_EVENTS), 1, &key);
 	busy->lockmode = ShareUpdateExclusiveLock;
 	if (!take(call, &busy->tag, busy->lockmode, false))
 		return ATTEMPT_BUSY;
 
 	for (int i = 0; i < nreferences; i++)
-		tag_event_refresh(call, references[i]);
+		tag_refresh(call, references[i]);
 	nroots = sorted_roots(references, nreferences, roots);
 	if (!lock_roots(call, roots, nroots, busy))
 		return ATTEMPT_BUSY;
 	for (int i = 0; i < nreferences; i++)
-		tag_event_refresh(call, references[i]);
+		tag_refresh(call, references[i]);
 	if (sorted_roots(references, nreferences, again) != nroots ||
 		memcmp(roots, again, nroots * sizeof(pg_uuid_t)) != 0)
 		return ATTEMPT_MOVED;
@@ -373,7 +398,7 @@ refuse_busy(const Wait *busy)
 		"  AND COALESCE(l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid(), true)) l";
 	Oid			argtypes[] = {INT8OID, INT8OID, INT2OID};
 	Datum		args[] = {Int64GetDatum(busy->tag.locktag_field2),
-		Int64GetDatum(busy->tag.locktag_field3), Int16GetDatum(busy->tag.locktag_field4)};
+	Int64GetDatum(busy->tag.locktag_field3), Int16GetDatum(busy->tag.locktag_field4)};
 	char	   *lockers = NULL;
 
 	owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, copy_lockers, &lockers);

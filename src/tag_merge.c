@@ -162,7 +162,7 @@ find_parent(Relation merges, text *vocabulary, const pg_uuid_t *tag_id, int64 ma
 			int64 event_no, Snapshot snapshot, pg_uuid_t *parent)
 {
 	Datum		key[3] = {PointerGetDatum(vocabulary), UUIDPGetDatum(tag_id),
-		Int64GetDatum(TAG_IN_FORCE)};
+	Int64GetDatum(TAG_IN_FORCE)};
 	ListCell   *lc;
 
 	/* by the whole key, past all that are undone */
@@ -193,16 +193,16 @@ tag_merge_insert(TagCall *call, const pg_uuid_t *source, const pg_uuid_t *target
 	values[Anum_tag_merges_undone_no - 1] = Int64GetDatum(TAG_IN_FORCE);
 	values[Anum_tag_merges_target - 1] = UUIDPGetDatum(target);
 	values[Anum_tag_merges_made_no - 1] = Int64GetDatum(call->event_no);
-	store_insert(tag_event_relation(call, STORE_TAG_MERGES), values, nulls);
+	store_insert(tag_relation(call, STORE_TAG_MERGES), values, nulls);
 }
 
 /* The edge is undone by the event of the call. */
 void
 tag_merge_end(TagCall *call, const pg_uuid_t *source)
 {
-	Relation	merges = tag_event_relation(call, STORE_TAG_MERGES);
+	Relation	merges = tag_relation(call, STORE_TAG_MERGES);
 	Datum		key[3] = {PointerGetDatum(call->vocabulary), UUIDPGetDatum(source),
-		Int64GetDatum(TAG_IN_FORCE)};
+	Int64GetDatum(TAG_IN_FORCE)};
 	Snapshot	snapshot = store_fresh_snapshot();
 	HeapTuple	row = store_find(merges, 3, key, snapshot);
 	Datum		values[Natts_tag_merges];

@@ -52,9 +52,9 @@ PG_FUNCTION_INFO_V1(fencing_tag_merge);
 PG_FUNCTION_INFO_V1(fencing_tag_undo);
 PG_FUNCTION_INFO_V1(fencing_tag_complete);
 
-static const TagOperation rename_operation = {"rename", judge_rename, apply_rename};
-static const TagOperation merge_operation = {"merge", judge_merge, apply_merge};
-static const TagOperation undo_operation = {"undo", judge_undo, apply_undo};
+static const TagOperation rename_operation = {"fencing_tag_rename()", "rename", judge_rename, apply_rename};
+static const TagOperation merge_operation = {"fencing_tag_merge()", "merge", judge_merge, apply_merge};
+static const TagOperation undo_operation = {"fencing_tag_undo()", "undo", judge_undo, apply_undo};
 
 /*
  * fencing_tag_rename(vocabulary text, event_id uuid, reference text, name text,
@@ -122,7 +122,7 @@ fencing_tag_complete(PG_FUNCTION_ARGS)
 	TagTables	tables;
 	Snapshot	snapshot;
 
-	store_begin_write("fencing_tag_complete()");
+	migration.function = "fencing_tag_complete()";
 	migration.rel = store_table_open(STORE_TAG_MIGRATIONS, RowExclusiveLock);
 	tag_reconcile_lock(&migration);
 	if (!migration.completed)
@@ -274,9 +274,10 @@ judge_undo(TagCall *call)
 	TagReference *references[] = {&reference};
 
 	call->undone = migration;
+	migration->function = "fencing_tag_undo()";
 	migration->vocabulary = call->vocabulary;
 	migration->id = call->migration;
-	migration->rel = tag_event_relation(call, STORE_TAG_MIGRATIONS);
+	migration->rel = tag_relation(call, STORE_TAG_MIGRATIONS);
 	tag_reconcile_lock(migration);
 	if (migration->completed)
 		ereport(ERROR,
@@ -328,7 +329,7 @@ later_rename(const TagMigration *migration)
 		" ORDER BY m.event_no DESC LIMIT 1";
 	Oid			argtypes[] = {TEXTOID, UUIDOID, INT8OID};
 	Datum		args[] = {PointerGetDatum(migration->vocabulary), UUIDPGetDatum(&migration->tag_id),
-		Int64GetDatum(migration->event_no)};
+	Int64GetDatum(migration->event_no)};
 	Snapshot	snapshot = store_fresh_snapshot();
 	char	   *later = NULL;
 
@@ -415,7 +416,7 @@ insert_migration(TagCall *call, const char *kind, const text *former_name)
 	values[Anum_tag_migrations_cursor_part - 1] = Int32GetDatum(0);
 	nulls[Anum_tag_migrations_cursor_key - 1] = true;
 	nulls[Anum_tag_migrations_cursor_subject - 1] = true;
-	store_insert(tag_event_relation(call, STORE_TAG_MIGRATIONS), values, nulls);
+	store_insert(tag_relation(call, STORE_TAG_MIGRATIONS), values, nulls);
 }
 
 /*

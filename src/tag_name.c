@@ -32,15 +32,14 @@ static FencingOutcome judge_release(TagCall *call);
 static void require_unused(TagCall *call);
 static void apply_release(TagCall *call);
 static bool find_name(TagCall *call, TagReference *name);
-static void name_key(const TagCall *call, Datum *key);
 
 PG_FUNCTION_INFO_V1(fencing_tag_create);
 PG_FUNCTION_INFO_V1(fencing_tag_alias);
 PG_FUNCTION_INFO_V1(fencing_tag_release_name);
 
-static const TagOperation create = {"create", judge_create, apply_create};
-static const TagOperation alias = {"alias", judge_alias, apply_alias};
-static const TagOperation release = {"release", judge_release, apply_release};
+static const TagOperation create = {"fencing_tag_create()", "create", judge_create, apply_create};
+static const TagOperation alias = {"fencing_tag_alias()", "alias", judge_alias, apply_alias};
+static const TagOperation release = {"fencing_tag_release_name()", "release", judge_release, apply_release};
 
 /*
  * fencing_tag_create(vocabulary text, event_id uuid, name text)
@@ -96,17 +95,13 @@ fencing_tag_release_name(PG_FUNCTION_ARGS)
 bool
 tag_name_claim(TagCall *call, TagReference *name)
 {
-	Datum		key[2];
-
 	name->reference = call->name;
-	name_key(call, key);
 	while (!find_name(call, name))
 	{
-		(void) key_lock_absent(call->tables.names, 2, key, true);
-		call->makes_name = true;
+		tag_lock_name(call);
 		if (!find_name(call, name))
 			return true;
-		tag_name_unclaim(call);
+		tag_lock_give_name_back(call);
 	}
 	return false;
 }
@@ -124,7 +119,7 @@ find_name(TagCall *call, TagReference *name)
 	if (!IsolationUsesXactSnapshot())
 		return found;
 	if (found)
-		tag_event_require_visible(call, name);
+		tag_require_visible(call, name);
 	else
 	{
 		/* one that has been released since */
@@ -135,27 +130,6 @@ find_name(TagCall *call, TagReference *name)
 	return found;
 }
 
-/* Of fencing.tag_names. */
-static void
-name_key(const TagCall *call, Datum *key)
-{
-	key[0] = PointerGetDatum(call->vocabulary);
-	key[1] = PointerGetDatum(call->name);
-}
-
-/* The row is there, or is not going to be. */
-void
-tag_name_unclaim(TagCall *call)
-{
-	Datum		key[2];
-
-	if (!call->makes_name)
-		return;
-	name_key(call, key);
-	key_lock_release(call->tables.names, 2, key);
-	call->makes_name = false;
-}
-
 /* Makes the name that was claimed. */
 void
 tag_name_insert(TagCall *call, const pg_uuid_t *owner, bool alias_name)
@@ -163,12 +137,13 @@ tag_name_insert(TagCall *call, const pg_uuid_t *owner, bool alias_name)
 	Datum		values[Natts_tag_names];
 	bool		nulls[Natts_tag_names] = {false};
 
-	name_key(call, values);
+	values[Anum_tag_names_vocabulary - 1] = PointerGetDatum(call->vocabulary);
+	values[Anum_tag_names_name - 1] = PointerGetDatum(call->name);
 	values[Anum_tag_names_tag_id - 1] = UUIDPGetDatum(owner);
 	values[Anum_tag_names_alias - 1] = BoolGetDatum(alias_name);
 	values[Anum_tag_names_since_no - 1] = Int64GetDatum(call->event_no);
 	store_insert(call->tables.names, values, nulls);
-	tag_name_unclaim(call);
+	tag_lock_give_name_back(call);
 }
 
 /* Raises LF004, and says whose name it is. */
@@ -299,7 +274,7 @@ require_unused(TagCall *call)
 		" ELSE 0 END::pg_catalog.int8";
 	Oid			argtypes[] = {TEXTOID, UUIDOID, TEXTOID};
 	Datum		args[] = {PointerGetDatum(call->vocabulary),
-		UUIDPGetDatum(&call->reference.root.id), PointerGetDatum(call->name)};
+	UUIDPGetDatum(&call->reference.root.id), PointerGetDatum(call->name)};
 	Snapshot	snapshot = store_fresh_snapshot();
 	int64		use;
 

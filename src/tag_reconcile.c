@@ -85,7 +85,7 @@ fencing_tag_reconcile(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
 
-	store_begin_write("fencing_tag_reconcile()");
+	migration.function = "fencing_tag_reconcile()";
 	migration.rel = store_table_open(STORE_TAG_MIGRATIONS, RowExclusiveLock);
 	tag_reconcile_lock(&migration);
 	if (!migration.completed && !(migration.reconciled && migration.problems == 0))
@@ -108,7 +108,7 @@ fencing_tag_reconcile(PG_FUNCTION_ARGS)
 
 /*
  * Locks the row of a migration, waiting if need be, unless it is complete.
- * Raises LF001, 40001, 55000 if it is undone.
+ * Raises LF001, 25006, 40001, 55000 if it is undone.
  */
 void
 tag_reconcile_lock(TagMigration *migration)
@@ -140,8 +140,10 @@ look_migration(void *arg, Snapshot snapshot)
 				 errmsg("migration %s is undone", tag_id_to_cstring(migration->id)),
 				 errhint("To migrate after all, submit it as a new migration.")));
 	}
-	return migration->completed ||
-		store_with_row_lock(migration->rel, migration->row, snapshot, true, keep_lock, NULL);
+	if (migration->completed)
+		return true;
+	store_begin_write(migration->function);
+	return store_with_row_lock(migration->rel, migration->row, snapshot, true, keep_lock, NULL);
 }
 
 /* The caller writes the row. */
@@ -255,7 +257,7 @@ check_page(TagMigration *migration, Datum tags, Position *position, int max_rows
 	};
 	Oid			argtypes[] = {TEXTOID, UUIDOID, TEXTOID, TEXTOID, INT4OID};
 	Datum		args[] = {PointerGetDatum(migration->vocabulary), UUIDPGetDatum(&position->tag_id),
-		PointerGetDatum(position->key), PointerGetDatum(position->subject), Int32GetDatum(max_rows)};
+	PointerGetDatum(position->key), PointerGetDatum(position->subject), Int32GetDatum(max_rows)};
 	bool		nulls[] = {false, false, position->key == NULL, position->subject == NULL, false};
 	RowPage		page = {0};
 

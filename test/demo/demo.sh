@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 #
-# The story of two workers and one nightly report, played with real sessions; and
-# of a setting that is published, and delivered in the wrong order.  Every call is printed with its answer, and every answer is checked: the demo
-# fails if the story does not come out as told.
+# The story of two workers and one nightly report, played with real sessions; of a
+# setting that is published, and delivered in the wrong order; and of a tag that is
+# renamed and merged.  Every call is printed with its answer, and every answer is
+# checked: the demo fails if a story does not come out as told.
 #
 # Run by "make demo" (test/run demo), which makes a private server; connects
 # as the environment says (PGHOST, PGDATABASE ...), as a superuser.
@@ -12,6 +13,7 @@ set -euo pipefail
 job=daily-report/2026-08-03
 owner_a=aaaaaaaa-0000-4000-8000-000000000001
 owner_b=bbbbbbbb-0000-4000-8000-000000000002
+merge=cccccccc-0000-4000-8000-000000000003
 
 # The business write of both workers; $3 is the payload.  The table has no
 # unique key on purpose: nothing but the gate stands against doubled rows.
@@ -321,6 +323,55 @@ see_the_lag()
 	ask admin "SELECT document_id, target_id, desired_version, applied_version, lag, superseded
 FROM fencing.rollout_status;"
 	expect 'prices | shop-1 | 4 | 3 | 1 | 2'
+}
+
+rename_a_tag()
+{
+	act 'Third story: a tag is renamed' 'Everybody goes on with the links that they have. An old name leads to the tag, and makes no second one.'
+	ask E "SELECT outcome, name FROM fencing_tag_create('city', gen_random_uuid(), 'Bombay');"
+	ask E "SELECT outcome, name FROM fencing_tag_create('city', gen_random_uuid(), 'Bombay (city)');"
+	ask A "SELECT outcome, name FROM fencing_tag_assign('city', gen_random_uuid(), 'Bombay', 'article 1');"
+	expect 'committed | Bombay'
+	ask E "SELECT outcome, name FROM fencing_tag_rename('city', gen_random_uuid(), 'Bombay', 'Mumbai', 0);"
+	expect 'committed | Mumbai'
+	ask A "SELECT name, matched FROM fencing_tag_resolve('city', 'Bombay');"
+	expect 'Mumbai | former'
+	ask A "SELECT outcome, name, matched FROM fencing_tag_assign('city', gen_random_uuid(), 'Bombay', 'article 2');"
+	expect 'committed | Mumbai | former'
+	ask E "SELECT outcome, name FROM fencing_tag_create('city', gen_random_uuid(), 'Bombay');"
+	expect 'conflict | Mumbai'
+}
+
+merge_beside_a_subscribe()
+{
+	act 'A merge beside a subscribe' 'A reader subscribes to one of two tags while an editor merges it into the other. The merge waits for that transaction, moves nothing, and loses nothing. Who has left stays out.'
+	ask B "SELECT outcome FROM fencing_tag_subscribe('city', gen_random_uuid(), 'Bombay (city)', 'reader 1');"
+	ask B "SELECT outcome FROM fencing_tag_unsubscribe('city', gen_random_uuid(), 'Mumbai', 'reader 1');"
+	ask A "BEGIN;
+SELECT outcome, name FROM fencing_tag_subscribe('city', gen_random_uuid(), 'Bombay (city)', 'reader 2');"
+	expect 'committed | Bombay (city)'
+	tell E "SELECT outcome, name, matched FROM fencing_tag_merge('city', '$merge', 'Bombay (city)', 'Mumbai', 0);"
+	until_true "SELECT count(*) > 0 FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.query LIKE '%fencing_tag_merge%' AND NOT l.granted"
+	ask A 'COMMIT;'
+	listen E
+	printf '%s\n' "$answer"
+	expect 'committed | Mumbai | merged'
+	ask E "SELECT fencing_tag_subscribers('city', 'Mumbai');"
+	[ "$(rows)" = 'reader 2' ] || fail 'not reader 2 alone'
+	ask A "SELECT name, matched FROM fencing_tag_resolve('city', 'Bombay (city)');"
+	expect 'Mumbai | merged'
+}
+
+take_the_merge_back()
+{
+	act 'The merge is taken back' 'What was submitted by the old name is the old tag'"'"'s again.'
+	ask A "SELECT outcome, name FROM fencing_tag_assign('city', gen_random_uuid(), 'Bombay (city)', 'article 3');"
+	expect 'committed | Mumbai'
+	ask E "SELECT outcome, name FROM fencing_tag_undo('city', gen_random_uuid(), '$merge');"
+	expect 'committed | Bombay (city)'
+	ask E "SELECT name, subjects, subscribers FROM fencing_tag_statistics('city') ORDER BY name;"
+	expect 'Bombay (city) | 1 | 2'
+	expect 'Mumbai | 2 | 0'
 	echo 'The stories came out as told: every answer was the expected one.'
 }
 
@@ -337,3 +388,6 @@ publish_twice
 roll_back
 deliver_out_of_order
 see_the_lag
+rename_a_tag
+merge_beside_a_subscribe
+take_the_merge_back

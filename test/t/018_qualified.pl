@@ -14,7 +14,7 @@ my $root = "$FindBin::RealBin/../..";
 # what looks like a function and is a word of the grammar
 my $words = join '|', qw(SELECT FROM WHERE AND OR ON IN AS ANY ALL ARRAY EXISTS COALESCE GREATEST LEAST NULLIF
 	CASE WHEN THEN ELSE CAST VALUES USING LATERAL FILTER OVER CONFLICT OPERATOR INTO DISTINCT BY NOT RETURNING LIMIT EXTRACT
-	MATERIALIZED UNION SET);
+	MATERIALIZED UNION SET ROW);
 
 # What is not qualified.  Names of columns stand after tables and aliases.
 sub unqualified
