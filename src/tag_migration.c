@@ -189,10 +189,7 @@ judge_rename(TagCall *call)
 
 	tag_lock_for_migration(call, references, 1);
 	if (is_outdated(call, &call->reference, call->expected_version))
-	{
-		call->event_no = 0;
 		return FENCING_CONFLICT;
-	}
 	if (args_same_text(call->name, call->reference.root.name))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -231,10 +228,7 @@ judge_merge(TagCall *call)
 	tag_lock_for_migration(call, references, 2);
 	if (is_outdated(call, source, call->expected_version) ||
 		is_outdated(call, target, call->expected_target_version))
-	{
-		call->event_no = 0;
 		return FENCING_CONFLICT;
-	}
 	if (tag_same_id(&source->root.id, &target->root.id))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

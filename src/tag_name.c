@@ -165,7 +165,6 @@ judge_create(TagCall *call)
 	if (!tag_name_claim(call, &call->reference))
 	{
 		call->reference.reference = call->name;
-		call->event_no = 0;
 		return FENCING_CONFLICT;
 	}
 	tag_lock_vocabulary(call);

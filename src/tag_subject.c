@@ -30,7 +30,7 @@ static Datum run_on_subject(FunctionCallInfo fcinfo, const TagOperation *operati
 static FencingOutcome judge_on_subject(TagCall *call);
 static bool is_in_tree(TagCall *call, const pg_uuid_t *tag_id);
 static void read_rows(TagCall *call, StoreTable table);
-static List *rows_in_force(TagCall *call, Relation rel, Snapshot snapshot);
+static List *rows_in_tree(TagCall *call, StoreTable table, Snapshot snapshot);
 static void apply_assign(TagCall *call);
 static void apply_unassign(TagCall *call);
 static void apply_subscribe(TagCall *call);
@@ -124,30 +124,21 @@ judge_on_subject(TagCall *call)
 static void
 read_rows(TagCall *call, StoreTable table)
 {
-	Relation	rel = tag_relation(call, table);
 	Snapshot	snapshot = store_fresh_snapshot();
-	List	   *rows = rows_in_force(call, rel, snapshot);
-	int			attnum = table == STORE_TAG_LINKS ? Anum_tag_links_tag_id : Anum_tag_follows_tag_id;
 	ListCell   *lc;
 
-	UnregisterSnapshot(snapshot);
-	if (IsolationUsesXactSnapshot())
-	{
-		if (list_length(rows_in_force(call, rel, GetTransactionSnapshot())) != list_length(rows))
-			store_serialization_failure();
-		foreach(lc, rows)
-			store_require_visible(rel, (HeapTuple) lfirst(lc));
-	}
-
-	call->rows = NIL;
-	foreach(lc, rows)
-	{
-		HeapTuple	row = (HeapTuple) lfirst(lc);
-
-		if (is_in_tree(call, DatumGetUUIDP(store_get(rel, row, attnum))))
-			call->rows = lappend(call->rows, row);
-	}
+	call->rows = rows_in_tree(call, table, snapshot);
 	call->associated = call->rows != NIL;
+	UnregisterSnapshot(snapshot);
+	if (!IsolationUsesXactSnapshot())
+		return;
+
+	snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	if (list_length(rows_in_tree(call, table, snapshot)) != list_length(call->rows))
+		store_serialization_failure();
+	UnregisterSnapshot(snapshot);
+	foreach(lc, call->rows)
+		store_require_visible(tag_relation(call, table), (HeapTuple) lfirst(lc));
 }
 
 /*
@@ -155,12 +146,23 @@ read_rows(TagCall *call, StoreTable table)
  * the subject have to be looked at.
  */
 static List *
-rows_in_force(TagCall *call, Relation rel, Snapshot snapshot)
+rows_in_tree(TagCall *call, StoreTable table, Snapshot snapshot)
 {
+	Relation	rel = tag_relation(call, table);
+	AttrNumber	attnum = table == STORE_TAG_LINKS ? Anum_tag_links_tag_id : Anum_tag_follows_tag_id;
 	Datum		key[4] = {PointerGetDatum(call->vocabulary), PointerGetDatum(call->subject),
 	Int64GetDatum(TAG_IN_FORCE), UUIDPGetDatum(&call->reference.root.id)};
+	List	   *rows = NIL;
+	ListCell   *lc;
 
-	return store_find_all(rel, call->reference.root.members == 1 ? 4 : 3, key, snapshot);
+	foreach(lc, store_find_all(rel, call->reference.root.members == 1 ? 4 : 3, key, snapshot))
+	{
+		HeapTuple	row = (HeapTuple) lfirst(lc);
+
+		if (is_in_tree(call, DatumGetUUIDP(store_get(rel, row, attnum))))
+			rows = lappend(rows, row);
+	}
+	return rows;
 }
 
 /* Whether the tag leads to the root, which is locked. */
