@@ -193,7 +193,9 @@ SELECT kind, reference, name, reason, actor = session_user AS actor FROM fencing
 -- Nothing is written but by these, and nothing of an event changes
 --
 SELECT fencing_tag_check('tag');
+\set VERBOSITY default
 UPDATE fencing.tag_events SET subject = 'x';
+\set VERBOSITY sqlstate
 DELETE FROM fencing.tag_events;
 TRUNCATE fencing.tag_events;
 BEGIN READ ONLY;

@@ -322,13 +322,17 @@ fencing_immutable(PG_FUNCTION_ARGS)
 				 errmsg("function must be called as a trigger")));
 	if (!purging)
 	{
-		bool		event = RelationGetRelid(trigger->tg_relation) ==
-			store_table_oid(STORE_OUTBOX);
+		Oid			relid = RelationGetRelid(trigger->tg_relation);
+		bool		event = relid == store_table_oid(STORE_OUTBOX);
+		bool		tag_event = relid == store_table_oid(STORE_TAG_EVENTS);
 
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 event ? errmsg("events are immutable") : errmsg("revisions are immutable"),
+				 event ? errmsg("events are immutable") :
+				 tag_event ? errmsg("events of tags are immutable") :
+				 errmsg("revisions are immutable"),
 				 event ? errhint("Call fencing_purge() for those that are old enough to go.") :
+				 tag_event ? errhint("Submit another event.") :
 				 errhint("Publish another version.")));
 	}
 	return PointerGetDatum(trigger->tg_trigtuple);
