@@ -129,7 +129,7 @@ SELECT fencing_tag_complete('tag', id('merge 1'));
 SELECT fencing_tag_complete('tag', id('nothing'));
 SELECT fencing_tag_complete('tag', id('alias 8'));
 SELECT fencing_tag_complete('tag 2', id('merge 1'));
-SELECT * FROM fencing_tag_reconcile('tag', id('merge 1'), 1);
+SELECT done, problems FROM fencing_tag_reconcile('tag', id('merge 1'), 1);
 SELECT fencing_tag_complete('tag', id('merge 1'));
 SELECT done FROM fencing_tag_reconcile('tag', id('merge 1'));
 SELECT done, checked > 0 AS checked, problems FROM fencing_tag_reconcile('tag', id('merge 1'));
