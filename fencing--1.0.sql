@@ -560,9 +560,7 @@ CREATE TABLE fencing.outbox (
 	xid xid8 NOT NULL
 ) USING heap;
 
-CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid);
-CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, era, xid);
-CREATE INDEX outbox_created_at_idx ON fencing.outbox (created_at);
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, no);
 
 COMMENT ON TABLE fencing.outbox IS 'events, written with what they tell of; immutable, deleted by fencing_purge() only';
 COMMENT ON COLUMN fencing.outbox.no IS 'order within an aggregate; drawn under the aggregate''s lock';
@@ -575,21 +573,13 @@ COMMENT ON COLUMN fencing.outbox.created_at IS 'clock of the server under the ag
 COMMENT ON COLUMN fencing.outbox.era IS 'epoch of the database in which xid was assigned';
 COMMENT ON COLUMN fencing.outbox.xid IS 'transaction that wrote the event';
 
--- Every event before (era, xid) is done for the consumer, and no transaction
--- that could still write one before it is running; nor one that has drawn a
--- number up to after_no.  The mark is what after_no will be when (era, xid)
--- has come there.
 CREATE TABLE fencing.outbox_consumers (
 	consumer text COLLATE "C" NOT NULL PRIMARY KEY,
 	since pg_snapshot,
 	since_era bigint NOT NULL,
 	since_xid xid8 NOT NULL,
-	era bigint NOT NULL,
-	xid xid8 NOT NULL,
 	after_no bigint NOT NULL,
-	mark_era bigint NOT NULL,
-	mark_xid xid8 NOT NULL,
-	mark_no bigint NOT NULL
+	settled_no bigint NOT NULL
 ) USING heap WITH (fillfactor = 50);
 
 COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for each';
@@ -597,29 +587,36 @@ COMMENT ON COLUMN fencing.outbox_consumers.consumer IS 'job_key under which the 
 COMMENT ON COLUMN fencing.outbox_consumers.since IS 'snapshot of the subscription: events that it sees are not delivered; NULL: all are';
 COMMENT ON COLUMN fencing.outbox_consumers.since_era IS 'epoch of the database at the subscription';
 COMMENT ON COLUMN fencing.outbox_consumers.since_xid IS 'transaction of the subscription, whose own events are delivered';
-COMMENT ON COLUMN fencing.outbox_consumers.era IS 'events before (era, xid) are done';
-COMMENT ON COLUMN fencing.outbox_consumers.xid IS 'events before (era, xid) are done';
-COMMENT ON COLUMN fencing.outbox_consumers.after_no IS 'events up to this number are done';
-COMMENT ON COLUMN fencing.outbox_consumers.mark_era IS 'after_no becomes mark_no when (era, xid) is here';
-COMMENT ON COLUMN fencing.outbox_consumers.mark_xid IS 'after_no becomes mark_no when (era, xid) is here';
-COMMENT ON COLUMN fencing.outbox_consumers.mark_no IS 'the last number drawn before any transaction from the mark on began';
+COMMENT ON COLUMN fencing.outbox_consumers.after_no IS 'all events up to this number are done';
+COMMENT ON COLUMN fencing.outbox_consumers.settled_no IS 'rows of fencing.outbox_acks up to this number are joined';
 
+-- Events above after_no of the consumer.  Neighbours are joined, up to the number
+-- up to which no event will appear between them.
 CREATE TABLE fencing.outbox_acks (
 	consumer text COLLATE "C" NOT NULL,
 	event_no bigint NOT NULL,
+	through_no bigint NOT NULL,
 	acked_at timestamptz,
 	reason text,
 	PRIMARY KEY (consumer, event_no)
-) USING heap;
+) USING heap WITH (fillfactor = 80);
 
-CREATE INDEX outbox_acks_parked_idx ON fencing.outbox_acks (consumer) WHERE acked_at IS NULL;
-
-COMMENT ON TABLE fencing.outbox_acks IS 'events from (era, xid) of the consumer on that are done, or parked';
+COMMENT ON TABLE fencing.outbox_acks IS 'events above after_no of the consumer that are done, in ranges, or parked';
 COMMENT ON COLUMN fencing.outbox_acks.consumer IS 'the consumer';
-COMMENT ON COLUMN fencing.outbox_acks.event_no IS 'the event';
-COMMENT ON COLUMN fencing.outbox_acks.acked_at IS 'clock of the server; NULL for a parked event';
+COMMENT ON COLUMN fencing.outbox_acks.event_no IS 'the first event of the range, or the parked one';
+COMMENT ON COLUMN fencing.outbox_acks.through_no IS 'the last one';
+COMMENT ON COLUMN fencing.outbox_acks.acked_at IS 'when one of them was done last, by the clock of the server; NULL for a parked event';
 COMMENT ON COLUMN fencing.outbox_acks.reason IS 'why the event is parked';
 
+-- Registers of outbox_settle.c, and no identities: not dumped, because they tell of
+-- transactions that are not in a dump.
+CREATE SEQUENCE fencing.outbox_turn MINVALUE 0 START 0;
+CREATE SEQUENCE fencing.outbox_turn_no MINVALUE 0 START 0;
+CREATE SEQUENCE fencing.outbox_settled_no MINVALUE 0 START 0;
+
+COMMENT ON SEQUENCE fencing.outbox_turn IS 'how often all who emitted events have been seen to end';
+COMMENT ON SEQUENCE fencing.outbox_turn_no IS 'the last number of fencing.outbox drawn when the turn began';
+COMMENT ON SEQUENCE fencing.outbox_settled_no IS 'up to this number of fencing.outbox no event will appear any more';
 COMMENT ON SEQUENCE fencing.outbox_no_seq IS 'numbers of fencing.outbox';
 
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox', '');
@@ -705,18 +702,18 @@ COMMENT ON FUNCTION fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8
 'whether an event that transaction xid of an era wrote is for a consumer with
 such a subscription';
 
--- What is not done; for people and purges.  Each
--- acknowledgement is looked up by its key, in a subquery that is not a join: how
--- many there are changes too fast for any other plan to be right for long.
+-- What is not done, for people.
 CREATE VIEW fencing.outbox_pending AS
 SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e.created_at,
 	e.era, e.xid
 FROM fencing.outbox_consumers c
-JOIN fencing.outbox e ON ROW(e.era, e.xid) OPERATOR(pg_catalog.>=) ROW(c.era, c.xid)
+JOIN fencing.outbox e ON e.no OPERATOR(pg_catalog.>) c.after_no
 WHERE fencing.outbox_wants(c.since, c.since_era, c.since_xid, e.era, e.xid)
-	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL FROM fencing.outbox_acks k
+	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL AND k.through_no OPERATOR(pg_catalog.>=) e.no
+		FROM fencing.outbox_acks k
 		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
-		AND k.event_no OPERATOR(pg_catalog.=) e.no), false);
+		AND k.event_no OPERATOR(pg_catalog.<=) e.no
+		ORDER BY k.event_no DESC LIMIT 1), false);
 
 COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer';
 
@@ -741,16 +738,36 @@ FOR EACH STATEMENT EXECUTE FUNCTION fencing_immutable();
 CREATE VIEW fencing.outbox_status AS
 SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_at) AS oldest,
 	(SELECT pg_catalog.count(*) FROM fencing.outbox_acks k
-		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked
+		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked,
+	c.after_no AS done_through,
+	CASE WHEN s.is_called THEN s.last_value OPERATOR(pg_catalog.-) c.after_no ELSE 0 END AS held
 FROM fencing.outbox_consumers c
+CROSS JOIN fencing.outbox_no_seq s
 LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
-GROUP BY c.consumer;
+GROUP BY c.consumer, c.after_no, s.is_called, s.last_value;
 
 COMMENT ON VIEW fencing.outbox_status IS 'how far the consumers of the outbox are; readable by pg_monitor';
 COMMENT ON COLUMN fencing.outbox_status.consumer IS 'the consumer';
 COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowledged, parked ones included';
 COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
 COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
+COMMENT ON COLUMN fencing.outbox_status.done_through IS 'number up to which everything is done';
+COMMENT ON COLUMN fencing.outbox_status.held IS 'how many numbers have been drawn since: the consumer with most of them is what fencing_purge() waits for';
+
+CREATE VIEW fencing.outbox_parked AS
+SELECT k.consumer, e.id, e.aggregatetype, e.aggregateid, e.type, e.created_at, k.reason
+FROM fencing.outbox_acks k
+JOIN fencing.outbox e ON e.no OPERATOR(pg_catalog.=) k.event_no
+WHERE k.acked_at IS NULL;
+
+COMMENT ON VIEW fencing.outbox_parked IS 'events that are parked, the dead letters; readable by pg_monitor';
+COMMENT ON COLUMN fencing.outbox_parked.consumer IS 'the consumer that cannot handle it';
+COMMENT ON COLUMN fencing.outbox_parked.id IS 'the event';
+COMMENT ON COLUMN fencing.outbox_parked.aggregatetype IS 'kind of thing that the event is about';
+COMMENT ON COLUMN fencing.outbox_parked.aggregateid IS 'the thing, whose later events are held back';
+COMMENT ON COLUMN fencing.outbox_parked.type IS 'kind of event';
+COMMENT ON COLUMN fencing.outbox_parked.created_at IS 'when it was written';
+COMMENT ON COLUMN fencing.outbox_parked.reason IS 'as given to fencing_outbox_park()';
 
 --
 -- Publishing: publish.c
@@ -1847,6 +1864,6 @@ GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
 
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
-	fencing.outbox_status, fencing.revision_history, fencing.rollout_status,
+	fencing.outbox_status, fencing.outbox_parked, fencing.revision_history, fencing.rollout_status,
 	fencing.epoch_status, fencing.tag_export, fencing.revocations TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.read_epoch() TO pg_monitor;

@@ -172,7 +172,7 @@ SELECT (SELECT last_value FROM fencing.revocations_id_seq) - :revocations AS rev
 -- of events that are gone the consumers know: a number that they take for done
 -- would not be delivered
 SELECT fencing_outbox_subscribe('epoch/consumer', true);
-UPDATE fencing.outbox_consumers SET after_no = :events + 200, mark_no = :events + 300 WHERE consumer = 'epoch/consumer';
+UPDATE fencing.outbox_consumers SET after_no = :events + 300 WHERE consumer = 'epoch/consumer';
 SELECT new_epoch('switched over') IS NOT NULL AS done;
 SELECT last_value - :events AS events FROM fencing.outbox_no_seq;
 SELECT fencing_outbox_unsubscribe('epoch/consumer');

@@ -37,18 +37,18 @@ SELECT step FROM fencing.receipts WHERE job_key = 'foreign_indexes' ORDER BY ste
 SELECT fencing_outbox_subscribe('foreign_indexes', true);
 SELECT (fencing_acquire('outbox/foreign_indexes', md5('b')::uuid, '1 day')).token AS relay \gset
 SELECT fencing_outbox_emit('foreign', 'a', 'made', '1') AS one, fencing_outbox_emit('foreign', 'a', 'made', '2') AS two \gset
-DROP INDEX fencing.outbox_era_xid_idx;
+DROP INDEX fencing.outbox_aggregate_idx;
 SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
-CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid) WHERE false;
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, no) WHERE false;
 SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
-DROP INDEX fencing.outbox_era_xid_idx;
-CREATE INDEX outbox_era_xid_idx ON fencing.outbox (no, xid);
+DROP INDEX fencing.outbox_aggregate_idx;
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, no, aggregateid);
 SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
-DROP INDEX fencing.outbox_era_xid_idx;
-CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid) INCLUDE (no);
+DROP INDEX fencing.outbox_aggregate_idx;
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, no) INCLUDE (type);
 SELECT outcome FROM fencing_outbox_ack('foreign_indexes', :relay, ARRAY[:'one'::uuid]);
-DROP INDEX fencing.outbox_era_xid_idx;
-CREATE INDEX outbox_era_xid_idx ON fencing.outbox (era, xid);
+DROP INDEX fencing.outbox_aggregate_idx;
+CREATE INDEX outbox_aggregate_idx ON fencing.outbox (aggregatetype, aggregateid, no);
 SELECT payload FROM fencing_outbox_read('foreign_indexes', :relay);
 
 \getenv folder PG_ABS_SRCDIR

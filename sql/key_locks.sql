@@ -6,7 +6,9 @@ CREATE FUNCTION key_locks_allow(text, text, jsonb, jsonb) RETURNS boolean LANGUA
 SELECT fencing_define_operation('key_locks/pay', 'key_locks_allow(text, text, jsonb, jsonb)');
 SELECT fencing_define_request('key_locks/pay', 1, '{"type": "object"}');
 CREATE VIEW key_locks_mine AS
-SELECT l.locktype, l.mode, l.objsubid FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype IN ('advisory', 'tuple', 'object', 'transactionid');
+SELECT l.locktype, l.mode, l.objsubid FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype IN ('advisory', 'tuple', 'object', 'transactionid')
+-- but the one that all who emit share
+AND (l.locktype, l.mode) <> ('advisory', 'RowExclusiveLock');
 
 -- more new rows than the lock table has room for, in one transaction
 BEGIN;
@@ -110,7 +112,7 @@ ROLLBACK;
 -- what anybody can compute.
 CREATE TABLE key_locks_name (what text, classid oid, objid oid);
 CREATE FUNCTION key_locks_remember(what text) RETURNS void LANGUAGE sql AS
-$$INSERT INTO key_locks_name SELECT what, classid, objid FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objsubid = 254$$;
+$$INSERT INTO key_locks_name SELECT what, classid, objid FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objsubid = 254 AND mode = 'ExclusiveLock'$$;
 BEGIN;
 SELECT fencing_outbox_emit('a', 'b', 'made', '{}') IS NOT NULL AS emitted;
 SELECT key_locks_remember('first');

@@ -309,8 +309,10 @@ advance_sequences(void)
 		"SELECT pg_catalog.setval('fencing.outbox_no_seq', x.no)"
 		" FROM fencing.outbox_no_seq s,"
 		" (SELECT GREATEST((SELECT pg_catalog.max(e.no) FROM fencing.outbox e),"
-		"  (SELECT pg_catalog.max(GREATEST(c.after_no, c.mark_no)) FROM fencing.outbox_consumers c),"
-		"  (SELECT pg_catalog.max(a.event_no) FROM fencing.outbox_acks a)) AS no) x"
+		"  (SELECT pg_catalog.max(c.after_no) FROM fencing.outbox_consumers c),"
+		"  (SELECT pg_catalog.max(a.through_no) FROM fencing.outbox_acks a),"
+		"  (SELECT t.last_value FROM fencing.outbox_turn_no t),"
+		"  (SELECT t.last_value FROM fencing.outbox_settled_no t)) AS no) x"
 		" WHERE x.no OPERATOR(pg_catalog.>=) s.last_value",
 
 		"SELECT pg_catalog.setval('fencing.tag_events_event_no_seq', x.no)"

@@ -30,6 +30,12 @@
 #define compat_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
 #endif
 
+#if PG_VERSION_NUM >= 170000
+#define compat_lock_held(tag, lockmode) LockHeldByMe(tag, lockmode, false)
+#else
+#define compat_lock_held(tag, lockmode) LockHeldByMe(tag, lockmode)
+#endif
+
 #if PG_VERSION_NUM >= 160000
 #define compat_may_execute(function, roleid) \
 	object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE)

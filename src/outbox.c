@@ -55,7 +55,9 @@ static void forget_acks(Datum consumer);
 static void put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows);
 static HTAB *make_blocked(void);
 static text *make_aggregate_key(const text *type, const text *id);
-static bool is_blocked(HTAB *blocked, OutboxScan *event, bool block);
+static void block(HTAB *blocked, OutboxScan *event);
+static bool is_blocked(HTAB *blocked, OutboxScan *event);
+static text *aggregate_key(OutboxScan *event);
 static uint32 hash_blocked(const void *key, Size keysize);
 static int	match_blocked(const void *a, const void *b, Size keysize);
 static void put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event);
@@ -133,9 +135,7 @@ outbox_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload
 	Datum		args[lengthof(argtypes)];
 
 	(void) epoch_enter();
-
-	/* before the number is drawn: see above */
-	(void) GetTopFullTransactionId();
+	outbox_settle_enter();
 
 	args[0] = UUIDPGetDatum(id);
 	args[1] = PointerGetDatum(aggregate_type);
@@ -217,18 +217,15 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 {
 	static const char query[] =
 		"WITH i AS (INSERT INTO fencing.outbox_consumers"
-		" (consumer, since, since_era, since_xid, era, xid, after_no, mark_era, mark_xid, mark_no)"
-		" SELECT $1, CASE WHEN NOT $2 THEN s.snapshot END, $3, s.xid,"
-		" CASE WHEN $6 THEN (-1)::bigint ELSE $3 END,"
-		" CASE WHEN $6 THEN '0'::pg_catalog.xid8 ELSE pg_catalog.pg_snapshot_xmin(s.snapshot) END,"
-		" 0, $3, $5, $4"
-		" FROM (SELECT pg_catalog.pg_current_xact_id() AS xid,"
-		"  pg_catalog.pg_current_snapshot() AS snapshot) s"
+		" (consumer, since, since_era, since_xid, after_no, settled_no)"
+		" VALUES ($1, CASE WHEN NOT $2 THEN pg_catalog.pg_current_snapshot() END, $3,"
+		" pg_catalog.pg_current_xact_id(), $4, $4)"
 		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
 		" SELECT pg_catalog.count(*) FROM i";
-	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID, XID8OID, BOOLOID};
+	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID};
 	bool		from_start = args_bool(fcinfo, 1, "from_start");
 	Datum		args[lengthof(argtypes)];
+	Snapshot	snapshot;
 	int64		subscribed;
 
 	args[0] = PointerGetDatum(args_key(fcinfo, 0, "consumer"));
@@ -237,15 +234,16 @@ fencing_outbox_subscribe(PG_FUNCTION_ARGS)
 
 	(void) epoch_enter();
 	args[2] = Int64GetDatum(epoch_current());
-	outbox_make_mark(&args[3], &args[4]);
 
 	/*
-	 * One that was prepared in a former era when the snapshot was taken may
-	 * yet commit, or has: then all events are looked at, until they are
-	 * compacted.
+	 * A fresh snapshot sees all of those, so that none of them is delivered.
+	 * One of a transaction may not see some, which are delivered then.
 	 */
-	args[5] = BoolGetDatum(from_start || IsolationUsesXactSnapshot() || outbox_any_prepared());
-	owner_query_bigints(query, lengthof(args), argtypes, args, NULL, NULL, 1, &subscribed);
+	args[3] = Int64GetDatum(from_start || IsolationUsesXactSnapshot() ? 0 : outbox_settle());
+	snapshot = IsolationUsesXactSnapshot() ? RegisterSnapshot(GetTransactionSnapshot()) :
+		store_fresh_snapshot();
+	owner_query_bigints(query, lengthof(args), argtypes, args, NULL, snapshot, 1, &subscribed);
+	UnregisterSnapshot(snapshot);
 	if (subscribed > 0)
 		forget_acks(args[0]);
 	else
@@ -286,38 +284,6 @@ look_unsubscribe(void *arg, Snapshot snapshot)
 	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
 	return !call->consumer.found ||
 		store_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == STORE_LOCKED;
-}
-
-/*
- * Whether a transaction is prepared in this database.  That is not read from
- * a snapshot: if the answer is no, later snapshots see what has become of
- * those that were.
- */
-bool
-outbox_any_prepared(void)
-{
-	static const char query[] =
-		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_xacts t"
-		" WHERE t.database OPERATOR(pg_catalog.=) pg_catalog.current_database()";
-	int64		prepared;
-
-	owner_query_bigints(query, 0, NULL, NULL, NULL, NULL, 1, &prepared);
-	return prepared > 0;
-}
-
-/*
- * The last number drawn, and the first transaction that had not begun then.
- */
-void
-outbox_make_mark(Datum *no, Datum *xid)
-{
-	static const char query[] =
-		"SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM fencing.outbox_no_seq s";
-	int64		last_no;
-
-	owner_query_bigints(query, 0, NULL, NULL, NULL, NULL, 1, &last_no);
-	*no = Int64GetDatum(last_no);
-	*xid = FullTransactionIdGetDatum(ReadNextFullTransactionId());
 }
 
 /* All of a consumer, whose row is locked. */
@@ -387,11 +353,8 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 	Relation	acks = store_table_open(STORE_OUTBOX_ACKS, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	HTAB	   *blocked = make_blocked();
-	OutboxScan	events;
+	OutboxWalk	walk;
 	OutboxEvent event;
-	int64		after_no;
-	int64		acked_no = 0;	/* what is said last is about this one */
-	bool		more_acks = true;
 
 	outbox_scan_find_consumer(call->consumers, consumer, snapshot);
 	if (!consumer->found)
@@ -399,34 +362,18 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 	if (IsolationIsSerializable())
 		(void) store_visible_to_transaction(call->consumers, consumer->tuple);
 
-	after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
-	outbox_scan_begin(&events, outbox, &outbox_by_no, snapshot);
-	outbox_scan_above(&events, after_no);
-	outbox_scan_begin(&consumer->acks, acks, &outbox_acks_by_no, SnapshotAny);
-	outbox_scan_equal(&consumer->acks, F_TEXTEQ, PointerGetDatum(consumer->consumer));
-	outbox_scan_above(&consumer->acks, after_no);
-	while (max_rows > 0 && outbox_scan_next(&events, snapshot))
+	outbox_scan_walk(&walk, consumer, outbox, acks, consumer->after_no, snapshot, snapshot);
+	while (max_rows > 0 && outbox_scan_walk_next(&walk, &event))
 	{
-		OutboxState state = OUTBOX_OPEN;
-
-		outbox_scan_event(&events, &event);
-		while (more_acks && acked_no < event.no)
+		if (event.parked)
+			block(blocked, &walk.events);
+		else if (!is_blocked(blocked, &walk.events))
 		{
-			more_acks = outbox_scan_next(&consumer->acks, snapshot);
-			if (more_acks)
-				acked_no = DatumGetInt64(outbox_scan_get(&consumer->acks, Anum_outbox_acks_event_no));
+			put_row(rsinfo, FENCING_CURRENT, &walk.events);
+			max_rows--;
 		}
-		if (more_acks && acked_no == event.no)
-			state = outbox_scan_state(&consumer->acks);
-		if (state == OUTBOX_ACKED || !outbox_scan_concerns(consumer, &event))
-			continue;
-		if (is_blocked(blocked, &events, state == OUTBOX_PARKED))
-			continue;
-		put_row(rsinfo, FENCING_CURRENT, &events);
-		max_rows--;
 	}
-	outbox_scan_end(&consumer->acks);
-	outbox_scan_end(&events);
+	outbox_scan_walk_end(&walk);
 	UnregisterSnapshot(snapshot);
 	table_close(acks, AccessShareLock);
 	table_close(outbox, AccessShareLock);
@@ -463,21 +410,36 @@ make_aggregate_key(const text *type, const text *id)
 	return key;
 }
 
-/* Whether the aggregate of the scan's event is, or is from now on. */
+/* The aggregate of the scan's event is from now on. */
+static void
+block(HTAB *blocked, OutboxScan *event)
+{
+	BlockedAggregate aggregate = {aggregate_key(event)};
+
+	(void) hash_search(blocked, &aggregate, HASH_ENTER, NULL);
+}
+
+/* Whether the aggregate of the scan's event is. */
 static bool
-is_blocked(HTAB *blocked, OutboxScan *event, bool block)
+is_blocked(HTAB *blocked, OutboxScan *event)
 {
 	BlockedAggregate aggregate;
 	bool		found;
 
-	if (!block && hash_get_num_entries(blocked) == 0)
+	if (hash_get_num_entries(blocked) == 0)
 		return false;
-	aggregate.key = make_aggregate_key(DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregatetype)),
-									   DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregateid)));
-	(void) hash_search(blocked, &aggregate, block ? HASH_ENTER : HASH_FIND, &found);
-	if (!block)
-		pfree(aggregate.key);
-	return found || block;
+	aggregate.key = aggregate_key(event);
+	(void) hash_search(blocked, &aggregate, HASH_FIND, &found);
+	pfree(aggregate.key);
+	return found;
+}
+
+/* Of the scan's event. */
+static text *
+aggregate_key(OutboxScan *event)
+{
+	return make_aggregate_key(DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregatetype)),
+							  DatumGetTextPP(outbox_scan_get(event, Anum_outbox_aggregateid)));
 }
 
 /* Of the key, not of its address. */

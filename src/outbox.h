@@ -28,8 +28,8 @@ typedef struct OutboxScan
 	IndexScanDesc scan;
 	TupleTableSlot *slot;
 	Snapshot	scan_snapshot;
+	ScanDirection direction;
 	ScanKeyData keys[3];
-	ScanKeyData from[2];		/* of a row comparison */
 	int			nkeys;
 } OutboxScan;
 
@@ -40,7 +40,7 @@ typedef struct OutboxIndex
 {
 	const char *name;
 	int			nkeys;
-	AttrNumber	keys[4];
+	AttrNumber	keys[3];
 } OutboxIndex;
 
 /* A consumer as a snapshot sees it. */
@@ -51,7 +51,7 @@ typedef struct OutboxConsumer
 	HeapTuple	tuple;
 	Datum		values[Natts_outbox_consumers];
 	bool		nulls[Natts_outbox_consumers];
-	OutboxScan	acks;			/* of one event and another */
+	int64		after_no;
 } OutboxConsumer;
 
 typedef struct OutboxEvent
@@ -61,15 +61,30 @@ typedef struct OutboxEvent
 	FullTransactionId xid;
 	text	   *aggregate_type;
 	text	   *aggregate_id;
+	bool		parked;
 } OutboxEvent;
 
-/* how a consumer stands to an event */
-typedef enum OutboxState
+/* What a consumer has said of a range of numbers. */
+typedef struct OutboxAck
 {
-	OUTBOX_OPEN,
-	OUTBOX_PARKED,
-	OUTBOX_ACKED
-} OutboxState;
+	bool		found;
+	HeapTuple	row;
+	int64		event_no;
+	int64		through_no;
+	bool		parked;			/* else acknowledged */
+} OutboxAck;
+
+/* Through the pending events of a consumer, in the order of their numbers. */
+typedef struct OutboxWalk
+{
+	const OutboxConsumer *consumer;
+	Snapshot	snapshot;
+	OutboxScan	events;
+	OutboxScan	acks;
+	OutboxAck	ack;			/* the first that does not end before */
+	const int64 *done;			/* these are acknowledged as well */
+	int			ndone;
+} OutboxWalk;
 
 /* One call of a relay. */
 typedef struct RelayCall
@@ -96,41 +111,45 @@ extern pg_uuid_t *outbox_new_uuid(void);
 extern void outbox_begin_relay(RelayCall *call, FunctionCallInfo fcinfo, const char *function);
 extern void outbox_end_relay(RelayCall *call);
 pg_noreturn extern void outbox_not_subscribed(const RelayCall *call);
-extern bool outbox_any_prepared(void);
-extern void outbox_make_mark(Datum *no, Datum *xid);
+
+/*
+ * outbox_settle.c: up to which number every event is there
+ */
+extern void outbox_settle_enter(void);
+extern int64 outbox_settle(void);
+extern int64 outbox_settle_last_no(void);
 
 /*
  * outbox_scan.c: consumers, events and acknowledgements, found without
  * predicate locks
  */
-extern const OutboxIndex outbox_by_no;
-extern const OutboxIndex outbox_acks_by_no;
-
 extern void outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snapshot);
-extern void outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks);
-extern void outbox_scan_end_acks(OutboxConsumer *consumer);
-extern bool outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event);
-extern bool outbox_scan_is_pending(OutboxConsumer *consumer, const OutboxEvent *event,
-								   Snapshot snapshot);
-extern bool outbox_scan_precedes(int64 era1, FullTransactionId xid1,
-								 int64 era2, FullTransactionId xid2);
+extern bool outbox_scan_is_pending(const OutboxConsumer *consumer, Relation acks,
+								   const OutboxEvent *event, Snapshot snapshot);
 extern bool outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot,
 								   OutboxEvent *event);
-extern bool outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
-									  OutboxEvent *event);
-extern int64 outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox,
-									   const OutboxEvent *last, Snapshot snapshot);
-extern void outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
-							  Snapshot scan_snapshot);
-extern void outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);
-extern void outbox_scan_above(OutboxScan *scan, int64 number);
-
-extern void outbox_scan_again(OutboxScan *scan);
-extern bool outbox_scan_next(OutboxScan *scan, Snapshot snapshot);
+extern void outbox_scan_find_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
+								 Snapshot snapshot, OutboxAck *ack);
+extern void outbox_scan_next_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
+								 Snapshot snapshot, OutboxAck *ack);
+extern void outbox_scan_walk(OutboxWalk *walk, const OutboxConsumer *consumer, Relation outbox,
+							 Relation acks, int64 after_no, Snapshot snapshot,
+							 Snapshot scan_snapshot);
+extern void outbox_scan_walk_aggregate(OutboxWalk *walk, const OutboxConsumer *consumer,
+									   Relation outbox, Relation acks, const OutboxEvent *event,
+									   Snapshot snapshot);
+extern bool outbox_scan_walk_next(OutboxWalk *walk, OutboxEvent *event);
+extern void outbox_scan_walk_end(OutboxWalk *walk);
+extern void outbox_scan_events(OutboxScan *scan, Relation outbox);
+extern bool outbox_scan_next_event(OutboxScan *scan, Snapshot snapshot, OutboxEvent *event);
+extern void outbox_scan_jump(OutboxScan *scan, int64 number);
+extern void outbox_scan_events_end(OutboxScan *scan);
 extern Datum outbox_scan_get(OutboxScan *scan, int attnum);
-extern void outbox_scan_event(OutboxScan *scan, OutboxEvent *event);
-extern OutboxState outbox_scan_state(OutboxScan *acks);
-extern void outbox_scan_end(OutboxScan *scan);
+
+/*
+ * outbox_purge.c: events that are done for all
+ */
+extern Datum outbox_purge(TimestampTz before, int max_rows, int *count);
 
 #pragma GCC visibility pop
 

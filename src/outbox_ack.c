@@ -3,15 +3,17 @@
  * outbox_ack.c
  *	  Events that are done, or set aside.
  *
- * Acknowledgements are compacted: (era, xid) of a consumer is where all
- * events before are done and no transaction is left that could write one
- * there.  xids mean nothing after a restore, so the era, the epoch of
- * epoch.c, stands before them: in a new one everything old is before
- * everything new.
+ * Acknowledgements are compacted.  Up to after_no of a consumer everything is
+ * done: it is moved to just before the first pending event, but not past the
+ * settled number (outbox_settle.c), below which no event can appear any more.
+ * What is done above is kept in ranges; neighbours up to the settled number
+ * are joined.  So a consumer has a row for each event that is pending among
+ * others that are done, and for those of transactions that are not settled
+ * yet, and no more, however much it has done.
  *
  * Under SERIALIZABLE the consumer's row stands for all that is acknowledged:
  * a call that reads events takes a predicate lock on it, one that
- * acknowledges some is taken as writing it.
+ * acknowledges some writes it, and one that parks is taken as writing it.
  *
  * Locks: the fence of the consumer, then its row in fencing.outbox_consumers,
  * waiting.
@@ -56,13 +58,21 @@ static void lock_consumer(RelayCall *call);
 static bool look_consumer(void *arg, Snapshot snapshot);
 static void count(RelayCall *call, AckCounts *counts);
 static void count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts);
+static int64 count_up_to(RelayCall *call, const OutboxEvent *last, Snapshot snapshot);
 static bool ack_locked(void *arg);
-static Datum pending_numbers(RelayCall *call);
 static void write_consumer(RelayCall *call);
 static void compact(RelayCall *call);
-static FullTransactionId oldest_running(Snapshot snapshot);
-static void forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid);
+static int64 *done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count);
+static int	compare_numbers(const void *a, const void *b);
+static bool is_joined(RelayCall *call, int64 event_no, int64 next_no, const int64 *done, int ndone,
+					  Snapshot snapshot);
+static void keep_range(RelayCall *call, int64 first, int64 last, int64 settled_no,
+					   const int64 *done, int ndone);
+static void write_ack(RelayCall *call, const OutboxAck *old, int64 event_no, int64 through_no);
+static void delete_ack(RelayCall *call, const OutboxAck *ack);
+static void delete_acks_through(RelayCall *call, int64 after_no);
 static bool park_locked(void *arg);
+static void write_parked(RelayCall *call, int64 event_no);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_ack);
 PG_FUNCTION_INFO_V1(fencing_outbox_park);
@@ -231,7 +241,6 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 
 	memset(counts, 0, sizeof(*counts));
 	call->pending = NIL;
-	outbox_scan_begin_acks(consumer, call->acks);
 	for (int i = 0; i < call->nids; i++)
 	{
 		OutboxEvent *event = (OutboxEvent *) palloc(sizeof(OutboxEvent));
@@ -240,7 +249,7 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 		if (!outbox_scan_find_event(call->outbox, call->ids[i], snapshot, event))
 			continue;
 		counts->known++;
-		if (outbox_scan_is_pending(consumer, event, snapshot))
+		if (outbox_scan_is_pending(consumer, call->acks, event, snapshot))
 			call->pending = lappend(call->pending, event);
 	}
 	counts->pending = list_length(call->pending);
@@ -253,12 +262,26 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 
 		if (last != NULL && !(args_same_text(last->aggregate_type, event->aggregate_type) &&
 							  args_same_text(last->aggregate_id, event->aggregate_id)))
-			counts->up_to_last += outbox_scan_count_pending(consumer, call->outbox, last, snapshot);
+			counts->up_to_last += count_up_to(call, last, snapshot);
 		last = event;
 	}
 	if (last != NULL)
-		counts->up_to_last += outbox_scan_count_pending(consumer, call->outbox, last, snapshot);
-	outbox_scan_end_acks(consumer);
+		counts->up_to_last += count_up_to(call, last, snapshot);
+}
+
+/* How many events of its aggregate are pending up to this one. */
+static int64
+count_up_to(RelayCall *call, const OutboxEvent *last, Snapshot snapshot)
+{
+	OutboxWalk	walk;
+	OutboxEvent event;
+	int64		count = 0;
+
+	outbox_scan_walk_aggregate(&walk, &call->consumer, call->outbox, call->acks, last, snapshot);
+	while (outbox_scan_walk_next(&walk, &event) && event.no <= last->no)
+		count++;
+	outbox_scan_walk_end(&walk);
+	return count;
 }
 
 /* By aggregate, in any order, and then by number. */
@@ -288,13 +311,7 @@ compare_texts(const text *a, const text *b)
 static bool
 ack_locked(void *arg)
 {
-	static const char query[] =
-		"INSERT INTO fencing.outbox_acks (consumer, event_no, acked_at)"
-		" SELECT $1, u.no, $3 FROM pg_catalog.unnest($2) u(no)"
-		" ON CONFLICT (consumer, event_no) DO UPDATE SET acked_at = EXCLUDED.acked_at, reason = NULL";
-	Oid			argtypes[] = {TEXTOID, INT8ARRAYOID, TIMESTAMPTZOID};
 	RelayCall  *call = (RelayCall *) arg;
-	Datum		args[lengthof(argtypes)];
 	AckCounts	counts;
 
 	job_require_same_fence(&call->job);
@@ -306,11 +323,6 @@ ack_locked(void *arg)
 		call->job.outcome = FENCING_CONFLICT;
 	else
 	{
-		args[0] = PointerGetDatum(call->consumer.consumer);
-		args[1] = pending_numbers(call);
-		args[2] = TimestampTzGetDatum(GetCurrentTimestamp());
-		write_consumer(call);
-		owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
 		compact(call);
 		ForceSyncCommit();
 		call->affected = call->nids;
@@ -320,22 +332,8 @@ ack_locked(void *arg)
 	return call->job.wrote;
 }
 
-/* A bigint[]. */
-static Datum
-pending_numbers(RelayCall *call)
-{
-	Datum	   *numbers = (Datum *) palloc(list_length(call->pending) * sizeof(Datum));
-	int			count = 0;
-	ListCell   *lc;
-
-	foreach(lc, call->pending)
-		numbers[count++] = Int64GetDatum(((OutboxEvent *) lfirst(lc))->no);
-	return PointerGetDatum(construct_array(numbers, count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-										   TYPALIGN_DOUBLE));
-}
-
 /*
- * For SERIALIZABLE: what is acknowledged changes, and so does the consumer.
+ * For SERIALIZABLE: what is parked changes, and so does the consumer.
  */
 static void
 write_consumer(RelayCall *call)
@@ -346,100 +344,190 @@ write_consumer(RelayCall *call)
 }
 
 /*
- * Moves (era, xid) of the consumer up to its first pending event, but not
- * past a transaction that may still write one, and forgets the
- * acknowledgements below.  While a transaction is prepared nothing is moved:
- * it may be of a former era, and all others of those have ended.
+ * Keeps the pending events of the call as done: moves after_no as far as it
+ * goes, and keeps what is done above in as few rows as possible.
  */
 static void
 compact(RelayCall *call)
 {
 	OutboxConsumer *consumer = &call->consumer;
-	Datum	   *values = consumer->values;
-	int64		era = epoch_current();
-	FullTransactionId xid;
-	Datum		mark_no;
-	Datum		mark_xid;
-	Snapshot	snapshot;
+	int64		settled_no = outbox_settle();
+	Snapshot	snapshot = store_fresh_snapshot();
+	int			ndone;
+	int64	   *done = done_numbers(call, settled_no, snapshot, &ndone);
+	int64		after_no = consumer->after_no;
+	OutboxWalk	walk;
 	OutboxEvent event;
+	int			first;
 
-	if (outbox_any_prepared())
-		return;
-	outbox_make_mark(&mark_no, &mark_xid);
+	outbox_scan_walk(&walk, consumer, call->outbox, call->acks, after_no, snapshot, SnapshotAny);
+	walk.done = done;
+	walk.ndone = ndone;
+	if (outbox_scan_walk_next(&walk, &event) && event.no <= settled_no)
+		after_no = event.no - 1;
+	else
+		after_no = Max(after_no, settled_no);
+	outbox_scan_walk_end(&walk);
+	delete_acks_through(call, after_no);
 
-	/* newer than that look, and than any snapshot of the transaction */
-	snapshot = store_fresh_snapshot();
-	xid = oldest_running(snapshot);
-	outbox_scan_begin_acks(consumer, call->acks);
-	if (outbox_scan_first_pending(consumer, call->outbox, snapshot, &event) &&
-		outbox_scan_precedes(event.era, event.xid, era, xid))
+	consumer->values[Anum_outbox_consumers_after_no - 1] = Int64GetDatum(after_no);
+	consumer->values[Anum_outbox_consumers_settled_no - 1] = Int64GetDatum(settled_no);
+	store_update(call->consumers, consumer->tuple, consumer->values, consumer->nulls);
+
+	for (first = 0; first < ndone && done[first] <= after_no; first++)
+		;
+	while (first < ndone)
 	{
-		era = event.era;
-		xid = event.xid;
+		int			last = first;
+
+		while (last + 1 < ndone && done[last + 1] <= settled_no &&
+			   is_joined(call, done[last], done[last + 1], done, ndone, snapshot))
+			last++;
+		keep_range(call, done[first], done[last], settled_no, done, ndone);
+		first = last + 1;
 	}
-	outbox_scan_end_acks(consumer);
 	UnregisterSnapshot(snapshot);
-
-	if (!outbox_scan_precedes(DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
-							  DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1]), era, xid))
-		return;
-	values[Anum_outbox_consumers_era - 1] = Int64GetDatum(era);
-	values[Anum_outbox_consumers_xid - 1] = FullTransactionIdGetDatum(xid);
-	if (!outbox_scan_precedes(era, xid, DatumGetInt64(values[Anum_outbox_consumers_mark_era - 1]),
-							  DatumGetFullTransactionId(values[Anum_outbox_consumers_mark_xid - 1])))
-	{
-		values[Anum_outbox_consumers_after_no - 1] = values[Anum_outbox_consumers_mark_no - 1];
-		values[Anum_outbox_consumers_mark_era - 1] = Int64GetDatum(epoch_current());
-		values[Anum_outbox_consumers_mark_xid - 1] = mark_xid;
-		values[Anum_outbox_consumers_mark_no - 1] = mark_no;
-	}
-	store_update(call->consumers, consumer->tuple, values, consumer->nulls);
-	forget_acks_before(call, era, xid);
-}
-
-/* The first transaction that had not ended as of the snapshot. */
-static FullTransactionId
-oldest_running(Snapshot snapshot)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint32		epoch = EpochFromFullTransactionId(next);
-
-	/* it is never more than half of all numbers behind */
-	if (snapshot->xmin > XidFromFullTransactionId(next))
-		epoch--;
-	return FullTransactionIdFromEpochAndXid(epoch, snapshot->xmin);
 }
 
 /*
- * Acknowledgements before (era, xid), which the consumer's row stands for
- * now.
+ * The numbers that are done and not in ranges yet: those of the call, and
+ * those of earlier ones that had not been settled then.  Their rows go.
+ * Ascending.
  */
-static void
-forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
+static int64 *
+done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count)
 {
-	Datum		key = PointerGetDatum(call->consumer.consumer);
-	Snapshot	snapshot = store_fresh_snapshot();
-	OutboxScan	events;
-	OutboxEvent event;
+	OutboxConsumer *consumer = &call->consumer;
+	int			size = list_length(call->pending) + 16;
+	int64	   *numbers = (int64 *) palloc(size * sizeof(int64));
+	int64		position = DatumGetInt64(consumer->values[Anum_outbox_consumers_settled_no - 1]);
 	ListCell   *lc;
+	OutboxAck	ack;
 
-	outbox_scan_begin(&events, call->outbox, &outbox_by_no, SnapshotAny);
-	outbox_scan_equal(&events, F_INT8EQ, Int64GetDatum(0));
-	foreach(lc, store_find_all(call->acks, 1, &key, snapshot))
+	*count = 0;
+	foreach(lc, call->pending)
 	{
-		HeapTuple	ack = (HeapTuple) lfirst(lc);
+		int64		no = ((OutboxEvent *) lfirst(lc))->no;
 
-		events.keys[0].sk_argument = store_get(call->acks, ack, Anum_outbox_acks_event_no);
-		outbox_scan_again(&events);
-		if (!outbox_scan_next(&events, snapshot))
-			continue;
-		outbox_scan_event(&events, &event);
-		/* one that a purge is deleting is left to it */
-		if (outbox_scan_precedes(event.era, event.xid, era, xid) &&
-			store_lock_row(call->acks, ack, LockWaitSkip) == STORE_LOCKED)
-			store_delete(call->acks, ack);
+		numbers[(*count)++] = no;
+		outbox_scan_find_ack(call->acks, consumer, no, snapshot, &ack);
+		if (ack.found && ack.event_no == no)
+			delete_ack(call, &ack); /* it was parked */
 	}
-	outbox_scan_end(&events);
+
+	outbox_scan_next_ack(call->acks, consumer, position, snapshot, &ack);
+	while (ack.found && ack.through_no <= settled_no)
+	{
+		if (!ack.parked)
+		{
+			Assert(ack.event_no == ack.through_no);
+			if (*count == size)
+			{
+				size *= 2;
+				numbers = (int64 *) repalloc(numbers, size * sizeof(int64));
+			}
+			numbers[(*count)++] = ack.event_no;
+			delete_ack(call, &ack);
+		}
+		outbox_scan_next_ack(call->acks, consumer, ack.event_no, snapshot, &ack);
+	}
+	qsort(numbers, *count, sizeof(int64), compare_numbers);
+	return numbers;
+}
+
+/* Ascending. */
+static int
+compare_numbers(const void *a, const void *b)
+{
+	int64		na = *(const int64 *) a;
+	int64		nb = *(const int64 *) b;
+
+	return na < nb ? -1 : na > nb;
+}
+
+/* Whether nothing is pending between two that are done, and settled. */
+static bool
+is_joined(RelayCall *call, int64 event_no, int64 next_no, const int64 *done, int ndone,
+		  Snapshot snapshot)
+{
+	OutboxWalk	walk;
+	OutboxEvent event;
+	bool		joined;
+
+	outbox_scan_walk(&walk, &call->consumer, call->outbox, call->acks, event_no, snapshot, SnapshotAny);
+	walk.done = done;
+	walk.ndone = ndone;
+	joined = !outbox_scan_walk_next(&walk, &event) || event.no > next_no;
+	outbox_scan_walk_end(&walk);
+	return joined;
+}
+
+/* Keeps a range of numbers that are done, joined with its neighbours. */
+static void
+keep_range(RelayCall *call, int64 first, int64 last, int64 settled_no, const int64 *done, int ndone)
+{
+	Snapshot	snapshot = store_fresh_snapshot();
+	OutboxAck	before = {0};
+	OutboxAck	behind = {0};
+
+	if (last <= settled_no)
+	{
+		outbox_scan_find_ack(call->acks, &call->consumer, first, snapshot, &before);
+		outbox_scan_next_ack(call->acks, &call->consumer, last, snapshot, &behind);
+		before.found = before.found && !before.parked &&
+			is_joined(call, before.through_no, first, done, ndone, snapshot);
+		behind.found = behind.found && !behind.parked && behind.through_no <= settled_no &&
+			is_joined(call, last, behind.event_no, done, ndone, snapshot);
+	}
+	if (behind.found)
+		delete_ack(call, &behind);
+	write_ack(call, &before, before.found ? before.event_no : first,
+			  behind.found ? behind.through_no : last);
+	UnregisterSnapshot(snapshot);
+}
+
+/* Inserts a range, or writes a row anew that begins there. */
+static void
+write_ack(RelayCall *call, const OutboxAck *old, int64 event_no, int64 through_no)
+{
+	Datum		values[Natts_outbox_acks] = {0};
+	bool		nulls[Natts_outbox_acks] = {false};
+
+	values[Anum_outbox_acks_consumer - 1] = PointerGetDatum(call->consumer.consumer);
+	values[Anum_outbox_acks_event_no - 1] = Int64GetDatum(event_no);
+	values[Anum_outbox_acks_through_no - 1] = Int64GetDatum(through_no);
+	values[Anum_outbox_acks_acked_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	nulls[Anum_outbox_acks_reason - 1] = true;
+	if (old->found)
+	{
+		store_require_visible(call->acks, old->row);
+		store_update(call->acks, old->row, values, nulls);
+	}
+	else
+		store_insert(call->acks, values, nulls);
+}
+
+/* Nobody else writes it, with the consumer's row locked.  Raises 40001. */
+static void
+delete_ack(RelayCall *call, const OutboxAck *ack)
+{
+	store_require_visible(call->acks, ack->row);
+	store_delete(call->acks, ack->row);
+}
+
+/* The consumer's row stands for these now; none of them is parked. */
+static void
+delete_acks_through(RelayCall *call, int64 after_no)
+{
+	Snapshot	snapshot = store_fresh_snapshot();
+	OutboxAck	ack;
+
+	outbox_scan_next_ack(call->acks, &call->consumer, call->consumer.after_no, snapshot, &ack);
+	while (ack.found && ack.event_no <= after_no)
+	{
+		delete_ack(call, &ack);
+		outbox_scan_next_ack(call->acks, &call->consumer, ack.event_no, snapshot, &ack);
+	}
 	UnregisterSnapshot(snapshot);
 }
 
@@ -447,12 +535,7 @@ forget_acks_before(RelayCall *call, int64 era, FullTransactionId xid)
 static bool
 park_locked(void *arg)
 {
-	static const char query[] =
-		"INSERT INTO fencing.outbox_acks (consumer, event_no, reason) VALUES ($1, $2, $3)"
-		" ON CONFLICT (consumer, event_no) DO UPDATE SET reason = EXCLUDED.reason";
-	Oid			argtypes[] = {TEXTOID, INT8OID, TEXTOID};
 	RelayCall  *call = (RelayCall *) arg;
-	Datum		args[lengthof(argtypes)];
 	AckCounts	counts;
 
 	job_require_same_fence(&call->job);
@@ -464,21 +547,37 @@ park_locked(void *arg)
 		return false;
 	}
 
-	args[0] = PointerGetDatum(call->consumer.consumer);
-	args[1] = Int64GetDatum(((OutboxEvent *) linitial(call->pending))->no);
-	args[2] = PointerGetDatum(call->reason);
 	write_consumer(call);
-	if (call->reason != NULL)
-		owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
-	else
-	{
-		Snapshot	snapshot = store_fresh_snapshot();
-
-		store_delete_all(call->acks, 2, args, snapshot);
-		UnregisterSnapshot(snapshot);
-	}
+	write_parked(call, ((OutboxEvent *) linitial(call->pending))->no);
 	ForceSyncCommit();
 	call->job.outcome = FENCING_COMMITTED;
 	call->job.wrote = true;
 	return true;
+}
+
+/* With the reason of the call, or not any more. */
+static void
+write_parked(RelayCall *call, int64 event_no)
+{
+	Snapshot	snapshot = store_fresh_snapshot();
+	Datum		values[Natts_outbox_acks] = {0};
+	bool		nulls[Natts_outbox_acks] = {false};
+	OutboxAck	ack;
+
+	outbox_scan_find_ack(call->acks, &call->consumer, event_no, snapshot, &ack);
+	UnregisterSnapshot(snapshot);
+	ack.found = ack.found && ack.event_no == event_no;
+	if (ack.found)
+		store_require_visible(call->acks, ack.row);
+	values[Anum_outbox_acks_consumer - 1] = PointerGetDatum(call->consumer.consumer);
+	values[Anum_outbox_acks_event_no - 1] = Int64GetDatum(event_no);
+	values[Anum_outbox_acks_through_no - 1] = Int64GetDatum(event_no);
+	nulls[Anum_outbox_acks_acked_at - 1] = true;
+	values[Anum_outbox_acks_reason - 1] = PointerGetDatum(call->reason);
+	if (call->reason == NULL && ack.found)
+		delete_ack(call, &ack);
+	else if (call->reason != NULL && ack.found)
+		store_update(call->acks, ack.row, values, nulls);
+	else if (call->reason != NULL)
+		store_insert(call->acks, values, nulls);
 }

@@ -42,25 +42,33 @@
  */
 #define ERAS_OF_RESTORE		1024
 
+static void scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
+					   Snapshot scan_snapshot);
+static void scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);
+static void scan_from(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, int64 number);
+static bool scan_next(OutboxScan *scan, Snapshot snapshot);
+static void scan_end(OutboxScan *scan);
 static void add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum value);
-static void scan_from(OutboxScan *scan, const OutboxConsumer *consumer);
 static bool has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted);
-static OutboxState state_of(OutboxConsumer *consumer, int64 event_no, Snapshot snapshot);
+static void read_event(OutboxScan *scan, OutboxEvent *event);
+static void find_ack(Relation acks, const OutboxConsumer *consumer, StrategyNumber strategy,
+					 RegProcedure function, int64 event_no, Snapshot snapshot, OutboxAck *ack);
+static void read_ack(OutboxScan *scan, OutboxAck *ack);
+static void walk_acks_to(OutboxWalk *walk, int64 no);
+static bool is_done_as_well(const OutboxWalk *walk, int64 no);
+static bool concerns(const OutboxConsumer *consumer, const OutboxEvent *event);
 static bool wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
 				  int64 era, FullTransactionId xid);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_wants);
 
-const OutboxIndex outbox_by_no = {"outbox_pkey", 1, {Anum_outbox_no}};
-const OutboxIndex outbox_acks_by_no = {"outbox_acks_pkey", 2,
+static const OutboxIndex by_no = {"outbox_pkey", 1, {Anum_outbox_no}};
+static const OutboxIndex by_id = {"outbox_id_key", 1, {Anum_outbox_id}};
+static const OutboxIndex by_aggregate = {"outbox_aggregate_idx", 3,
+	{Anum_outbox_aggregatetype, Anum_outbox_aggregateid, Anum_outbox_no}
+};
+static const OutboxIndex acks_by_no = {"outbox_acks_pkey", 2,
 	{Anum_outbox_acks_consumer, Anum_outbox_acks_event_no}
-};
-static const OutboxIndex outbox_by_id = {"outbox_id_key", 1, {Anum_outbox_id}};
-static const OutboxIndex outbox_by_transaction = {"outbox_era_xid_idx", 2,
-	{Anum_outbox_era, Anum_outbox_xid}
-};
-static const OutboxIndex outbox_by_aggregate = {"outbox_aggregate_idx", 4,
-	{Anum_outbox_aggregatetype, Anum_outbox_aggregateid, Anum_outbox_era, Anum_outbox_xid}
 };
 
 /* Reads the consumer's row; found or not. */
@@ -74,6 +82,7 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 	if (!consumer->found)
 		return;
 	store_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
+	consumer->after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
 
 	/*
 	 * asked about each event: then it need not be unpacked, and kept, each
@@ -88,56 +97,15 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 }
 
 /*
- * Begins to look into what the consumer has said about events; more of them
- * are asked about one after the other.
- */
-void
-outbox_scan_begin_acks(OutboxConsumer *consumer, Relation acks)
-{
-	OutboxScan *scan = &consumer->acks;
-
-	outbox_scan_begin(scan, acks, &outbox_acks_by_no, SnapshotAny);
-	outbox_scan_equal(scan, F_TEXTEQ, PointerGetDatum(consumer->consumer));
-	outbox_scan_equal(scan, F_INT8EQ, Int64GetDatum(0));
-}
-
-/* Closes what outbox_scan_begin_acks() opened. */
-void
-outbox_scan_end_acks(OutboxConsumer *consumer)
-{
-	outbox_scan_end(&consumer->acks);
-}
-
-/* What the consumer has said about an event. */
-static OutboxState
-state_of(OutboxConsumer *consumer, int64 event_no, Snapshot snapshot)
-{
-	OutboxScan *scan = &consumer->acks;
-
-	scan->keys[1].sk_argument = Int64GetDatum(event_no);
-	outbox_scan_again(scan);
-	return outbox_scan_next(scan, snapshot) ? outbox_scan_state(scan) : OUTBOX_OPEN;
-}
-
-/* What a row of fencing.outbox_acks says. */
-OutboxState
-outbox_scan_state(OutboxScan *acks)
-{
-	return slot_attisnull(acks->slot, Anum_outbox_acks_acked_at) ? OUTBOX_PARKED : OUTBOX_ACKED;
-}
-
-/*
  * Whether the event is one of those that the consumer has not done with for
  * good.
  */
-bool
-outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
+static bool
+concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 {
 	const Datum *values = consumer->values;
 
-	return !outbox_scan_precedes(event->era, event->xid,
-								 DatumGetInt64(values[Anum_outbox_consumers_era - 1]),
-								 DatumGetFullTransactionId(values[Anum_outbox_consumers_xid - 1])) &&
+	return event->no > consumer->after_no &&
 		wants(consumer->nulls[Anum_outbox_consumers_since - 1],
 			  values[Anum_outbox_consumers_since - 1],
 			  DatumGetInt64(values[Anum_outbox_consumers_since_era - 1]),
@@ -147,17 +115,162 @@ outbox_scan_concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 
 /* Whether it is to be delivered, or is parked. */
 bool
-outbox_scan_is_pending(OutboxConsumer *consumer, const OutboxEvent *event, Snapshot snapshot)
+outbox_scan_is_pending(const OutboxConsumer *consumer, Relation acks, const OutboxEvent *event,
+					   Snapshot snapshot)
 {
-	return outbox_scan_concerns(consumer, event) &&
-		state_of(consumer, event->no, snapshot) != OUTBOX_ACKED;
+	OutboxAck	ack;
+
+	if (!concerns(consumer, event))
+		return false;
+	outbox_scan_find_ack(acks, consumer, event->no, snapshot, &ack);
+	return !ack.found || ack.parked || ack.through_no < event->no;
 }
 
-/* By era, then by transaction. */
-bool
-outbox_scan_precedes(int64 era1, FullTransactionId xid1, int64 era2, FullTransactionId xid2)
+/* The last that begins at the number or before; found or not. */
+void
+outbox_scan_find_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
+					 Snapshot snapshot, OutboxAck *ack)
 {
-	return era1 < era2 || (era1 == era2 && FullTransactionIdPrecedes(xid1, xid2));
+	find_ack(acks, consumer, BTLessEqualStrategyNumber, F_INT8LE, event_no, snapshot, ack);
+}
+
+/* The first that begins after the number; found or not. */
+void
+outbox_scan_next_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
+					 Snapshot snapshot, OutboxAck *ack)
+{
+	find_ack(acks, consumer, BTGreaterStrategyNumber, F_INT8GT, event_no, snapshot, ack);
+}
+
+/* The nearest in that direction. */
+static void
+find_ack(Relation acks, const OutboxConsumer *consumer, StrategyNumber strategy,
+		 RegProcedure function, int64 event_no, Snapshot snapshot, OutboxAck *ack)
+{
+	OutboxScan	scan;
+
+	scan_begin(&scan, acks, &acks_by_no, SnapshotAny);
+	scan_equal(&scan, F_TEXTEQ, PointerGetDatum(consumer->consumer));
+	scan_from(&scan, strategy, function, event_no);
+	if (strategy == BTLessEqualStrategyNumber)
+		scan.direction = BackwardScanDirection;
+	ack->found = scan_next(&scan, snapshot);
+	if (ack->found)
+	{
+		read_ack(&scan, ack);
+		ack->row = ExecCopySlotHeapTuple(scan.slot);
+	}
+	scan_end(&scan);
+}
+
+/* The row of the scan, but for its position. */
+static void
+read_ack(OutboxScan *scan, OutboxAck *ack)
+{
+	ack->found = true;
+	ack->event_no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_acks_event_no));
+	ack->through_no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_acks_through_no));
+	ack->parked = slot_attisnull(scan->slot, Anum_outbox_acks_acked_at);
+}
+
+/*
+ * Begins to go through the pending events above a number.  What is
+ * acknowledged is jumped over range by range, so that it does not matter how
+ * much it is.  Events are read as scan_snapshot has it, see scan_begin().
+ */
+void
+outbox_scan_walk(OutboxWalk *walk, const OutboxConsumer *consumer, Relation outbox, Relation acks,
+				 int64 after_no, Snapshot snapshot, Snapshot scan_snapshot)
+{
+	memset(walk, 0, sizeof(*walk));
+	walk->consumer = consumer;
+	walk->snapshot = snapshot;
+	scan_begin(&walk->events, outbox, &by_no, scan_snapshot);
+	scan_from(&walk->events, BTGreaterStrategyNumber, F_INT8GT, after_no);
+
+	outbox_scan_find_ack(acks, consumer, after_no, snapshot, &walk->ack);
+	scan_begin(&walk->acks, acks, &acks_by_no, SnapshotAny);
+	scan_equal(&walk->acks, F_TEXTEQ, PointerGetDatum(consumer->consumer));
+	scan_from(&walk->acks, BTGreaterStrategyNumber, F_INT8GT, after_no);
+}
+
+/* The same of one aggregate, that of the event, from the consumer's first. */
+void
+outbox_scan_walk_aggregate(OutboxWalk *walk, const OutboxConsumer *consumer, Relation outbox,
+						   Relation acks, const OutboxEvent *event, Snapshot snapshot)
+{
+	outbox_scan_walk(walk, consumer, outbox, acks, consumer->after_no, snapshot, SnapshotAny);
+	scan_end(&walk->events);
+	scan_begin(&walk->events, outbox, &by_aggregate, SnapshotAny);
+	scan_equal(&walk->events, F_TEXTEQ, PointerGetDatum(event->aggregate_type));
+	scan_equal(&walk->events, F_TEXTEQ, PointerGetDatum(event->aggregate_id));
+	scan_from(&walk->events, BTGreaterStrategyNumber, F_INT8GT, consumer->after_no);
+}
+
+/* The next pending event, parked ones included; false if there is none. */
+bool
+outbox_scan_walk_next(OutboxWalk *walk, OutboxEvent *event)
+{
+	while (scan_next(&walk->events, walk->snapshot))
+	{
+		bool		said;
+
+		read_event(&walk->events, event);
+		walk_acks_to(walk, event->no);
+		said = walk->ack.found && walk->ack.event_no <= event->no;
+		if (said && !walk->ack.parked)
+		{
+			if (walk->ack.through_no > event->no)
+				outbox_scan_jump(&walk->events, walk->ack.through_no);
+			continue;
+		}
+		if (!concerns(walk->consumer, event) || is_done_as_well(walk, event->no))
+			continue;
+		event->parked = said;
+		return true;
+	}
+	return false;
+}
+
+/* To the first ack that does not end before the number. */
+static void
+walk_acks_to(OutboxWalk *walk, int64 no)
+{
+	while (walk->ack.found ? walk->ack.through_no < no : walk->acks.nkeys > 0)
+	{
+		walk->ack.found = scan_next(&walk->acks, walk->snapshot);
+		if (walk->ack.found)
+			read_ack(&walk->acks, &walk->ack);
+		else
+			walk->acks.nkeys = 0;	/* there are no more */
+	}
+}
+
+/* Whether it is among those that the caller is acknowledging. */
+static bool
+is_done_as_well(const OutboxWalk *walk, int64 no)
+{
+	int			low = 0;
+	int			high = walk->ndone;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (walk->done[middle] < no)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < walk->ndone && walk->done[low] == no;
+}
+
+/* Closes what outbox_scan_walk() opened. */
+void
+outbox_scan_walk_end(OutboxWalk *walk)
+{
+	scan_end(&walk->acks);
+	scan_end(&walk->events);
 }
 
 /* Fills event, or returns false if there is none of this id. */
@@ -167,69 +280,26 @@ outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, 
 	OutboxScan	scan;
 	bool		found;
 
-	outbox_scan_begin(&scan, outbox, &outbox_by_id, SnapshotAny);
-	outbox_scan_equal(&scan, F_UUID_EQ, UUIDPGetDatum(id));
-	found = outbox_scan_next(&scan, snapshot);
+	scan_begin(&scan, outbox, &by_id, SnapshotAny);
+	scan_equal(&scan, F_UUID_EQ, UUIDPGetDatum(id));
+	found = scan_next(&scan, snapshot);
 	if (found)
 	{
-		outbox_scan_event(&scan, event);
+		read_event(&scan, event);
 		event->aggregate_type = DatumGetTextPCopy(outbox_scan_get(&scan, Anum_outbox_aggregatetype));
 		event->aggregate_id = DatumGetTextPCopy(outbox_scan_get(&scan, Anum_outbox_aggregateid));
 	}
-	outbox_scan_end(&scan);
+	scan_end(&scan);
 	return found;
-}
-
-/* The pending event with the lowest (era, xid), or false. */
-bool
-outbox_scan_first_pending(OutboxConsumer *consumer, Relation outbox, Snapshot snapshot,
-						  OutboxEvent *event)
-{
-	OutboxScan	scan;
-	bool		found = false;
-
-	outbox_scan_begin(&scan, outbox, &outbox_by_transaction, SnapshotAny);
-	scan_from(&scan, consumer);
-	while (!found && outbox_scan_next(&scan, snapshot))
-	{
-		outbox_scan_event(&scan, event);
-		found = outbox_scan_is_pending(consumer, event, snapshot);
-	}
-	outbox_scan_end(&scan);
-	return found;
-}
-
-/* How many events of its aggregate are pending up to this one. */
-int64
-outbox_scan_count_pending(OutboxConsumer *consumer, Relation outbox, const OutboxEvent *last,
-						  Snapshot snapshot)
-{
-	OutboxScan	scan;
-	OutboxEvent event;
-	int64		count = 0;
-
-	outbox_scan_begin(&scan, outbox, &outbox_by_aggregate, SnapshotAny);
-	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_type));
-	outbox_scan_equal(&scan, F_TEXTEQ, PointerGetDatum(last->aggregate_id));
-	scan_from(&scan, consumer);
-	while (outbox_scan_next(&scan, snapshot))
-	{
-		outbox_scan_event(&scan, &event);
-		if (event.no <= last->no && outbox_scan_is_pending(consumer, &event, snapshot))
-			count++;
-	}
-	outbox_scan_end(&scan);
-	return count;
 }
 
 /*
  * A scan by an index, whose keys follow in the order of its columns.  With
  * SnapshotAny no predicate locks are taken; what is seen is up to
- * outbox_scan_next() either way.  Raises 42704, 0A000.
+ * scan_next() either way.  Raises 42704, 0A000.
  */
-void
-outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
-				  Snapshot scan_snapshot)
+static void
+scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index, Snapshot scan_snapshot)
 {
 	Oid			oid = get_relname_relid(index->name, RelationGetNamespace(rel));
 
@@ -249,6 +319,7 @@ outbox_scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
 						index->name, RelationGetRelationName(rel)),
 				 errdetail("It is invalid or partial, or has other columns, types or collations: rows would not be found by it."),
 				 errhint("Drop it, and make it again as the extension does.")));
+	scan->direction = ForwardScanDirection;
 	scan->scan = NULL;
 	scan->slot = table_slot_create(rel, NULL);
 	scan->nkeys = 0;
@@ -280,41 +351,25 @@ has_all_rows(Relation index, Relation rel, const OutboxIndex *wanted)
 }
 
 /* The next column has this value. */
-void
-outbox_scan_equal(OutboxScan *scan, RegProcedure equal, Datum value)
+static void
+scan_equal(OutboxScan *scan, RegProcedure equal, Datum value)
 {
 	add_key(scan, BTEqualStrategyNumber, equal, value);
 }
 
-/* The next column is above the number. */
-void
-outbox_scan_above(OutboxScan *scan, int64 number)
+/* The next column, the last key, is on this side of the number. */
+static void
+scan_from(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, int64 number)
 {
-	add_key(scan, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(number));
+	add_key(scan, strategy, function, Int64GetDatum(number));
 }
 
-/* ROW(era, xid) >= those of the consumer, which come next in the index. */
-static void
-scan_from(OutboxScan *scan, const OutboxConsumer *consumer)
+/* Goes on above the number. */
+void
+outbox_scan_jump(OutboxScan *scan, int64 number)
 {
-	AttrNumber	column = scan->nkeys + 1;
-	ScanKey		key = &scan->keys[scan->nkeys++];
-
-	/*
-	 * by hand: a header has no function, which ScanKeyEntryInitialize()
-	 * asserts
-	 */
-	MemSet(key, 0, sizeof(ScanKeyData));
-	key->sk_flags = SK_ROW_HEADER;
-	key->sk_attno = column;
-	key->sk_strategy = BTGreaterEqualStrategyNumber;
-	key->sk_argument = PointerGetDatum(scan->from);
-	ScanKeyEntryInitialize(&scan->from[0], SK_ROW_MEMBER, column, BTGreaterEqualStrategyNumber,
-						   INT8OID, InvalidOid, F_BTINT8CMP,
-						   consumer->values[Anum_outbox_consumers_era - 1]);
-	ScanKeyEntryInitialize(&scan->from[1], SK_ROW_MEMBER | SK_ROW_END, column + 1,
-						   BTGreaterEqualStrategyNumber, XID8OID, InvalidOid, F_XID8CMP,
-						   consumer->values[Anum_outbox_consumers_xid - 1]);
+	scan->keys[scan->nkeys - 1].sk_argument = Int64GetDatum(number);
+	index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
 }
 
 /* A condition on the next column. */
@@ -328,30 +383,47 @@ add_key(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, Datum 
 						   value);
 }
 
-/* From the beginning, after keys have been changed. */
-void
-outbox_scan_again(OutboxScan *scan)
-{
-	if (scan->scan != NULL)
-		index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
-}
-
 /* To the next row that the snapshot sees. */
-bool
-outbox_scan_next(OutboxScan *scan, Snapshot snapshot)
+static bool
+scan_next(OutboxScan *scan, Snapshot snapshot)
 {
 	CHECK_FOR_INTERRUPTS();
 	if (scan->scan == NULL)
 	{
 		scan->scan = compat_index_beginscan(scan->rel, scan->index, scan->scan_snapshot, scan->nkeys);
-		outbox_scan_again(scan);
+		index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
 	}
-	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->slot))
+	while (index_getnext_slot(scan->scan, scan->direction, scan->slot))
 	{
 		if (table_tuple_satisfies_snapshot(scan->rel, scan->slot, snapshot))
 			return true;
 	}
 	return false;
+}
+
+/* Begins to go through all events, in the order of their numbers. */
+void
+outbox_scan_events(OutboxScan *scan, Relation outbox)
+{
+	scan_begin(scan, outbox, &by_no, SnapshotAny);
+	scan_from(scan, BTGreaterStrategyNumber, F_INT8GT, 0);
+}
+
+/* The next one, without its aggregate; false if there is none. */
+bool
+outbox_scan_next_event(OutboxScan *scan, Snapshot snapshot, OutboxEvent *event)
+{
+	if (!scan_next(scan, snapshot))
+		return false;
+	read_event(scan, event);
+	return true;
+}
+
+/* Closes what outbox_scan_events() opened. */
+void
+outbox_scan_events_end(OutboxScan *scan)
+{
+	scan_end(scan);
 }
 
 /* A column of that row that cannot be NULL. */
@@ -364,8 +436,8 @@ outbox_scan_get(OutboxScan *scan, int attnum)
 }
 
 /* All of an event but the aggregate. */
-void
-outbox_scan_event(OutboxScan *scan, OutboxEvent *event)
+static void
+read_event(OutboxScan *scan, OutboxEvent *event)
 {
 	event->no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_no));
 	event->era = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_era));
@@ -373,8 +445,8 @@ outbox_scan_event(OutboxScan *scan, OutboxEvent *event)
 }
 
 /* Closes the index, too. */
-void
-outbox_scan_end(OutboxScan *scan)
+static void
+scan_end(OutboxScan *scan)
 {
 	ExecDropSingleTupleTableSlot(scan->slot);
 	if (scan->scan != NULL)

@@ -27,7 +27,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "store.h"
+#include "outbox.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
@@ -41,7 +41,7 @@
 typedef struct Purge
 {
 	const char *kind;
-	const char *query;
+	const char *query;			/* NULL: of purge_events() */
 	void		(*then) (void); /* what else goes with it, or NULL */
 } Purge;
 
@@ -149,35 +149,27 @@ static const char records_query[] =
 static const char schemas_to_go_query[] = "SELECT pg_catalog.count(*)" SCHEMAS_TO_GO;
 static const char schemas_query[] = "DELETE" SCHEMAS_TO_GO;
 
-/* Events that are done for every consumer, and what was kept about them. */
+/* Events that outbox_purge() has chosen: $1 are their numbers. */
 static const char events_query[] =
 "WITH done AS MATERIALIZED ("
-" SELECT e.ctid AS tid, e.no"
+" SELECT e.ctid AS tid"
 " FROM fencing.outbox e"
-" WHERE e.created_at OPERATOR(pg_catalog.<) $1"
-" AND NOT EXISTS (SELECT 1 FROM fencing.outbox_pending p"
-"  WHERE p.no OPERATOR(pg_catalog.=) e.no)"
-" ORDER BY e.created_at"
-" LIMIT $2"
+" WHERE e.no OPERATOR(pg_catalog.=) ANY ($1)"
 " FOR UPDATE SKIP LOCKED"
-"), acks AS ("
-" DELETE FROM fencing.outbox_acks a USING fencing.outbox_consumers c, done d"
-" WHERE a.consumer OPERATOR(pg_catalog.=) c.consumer"
-" AND a.event_no OPERATOR(pg_catalog.=) d.no"
 "), purged AS ("
 " DELETE FROM fencing.outbox e"
 " WHERE e.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.tid FROM done d))"
 " RETURNING 1"
 ")"
-" SELECT (SELECT pg_catalog.count(*) FROM purged),"
-" (SELECT pg_catalog.count(*) FROM done)";
+" SELECT pg_catalog.count(*) FROM purged";
 
+static void purge_events(TimestampTz before, int max_rows, int64 *counts);
 static void purge_schemas(void);
 
 static const Purge purges[] = {
 	{"receipts", receipts_query, NULL},
 	{"records", records_query, purge_schemas},
-	{"events", events_query, NULL}
+	{"events", NULL, NULL}
 };
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
@@ -266,23 +258,37 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	Datum		args[] = {TimestampTzGetDatum(before), Int32GetDatum(max_rows)};
 	int64		counts[2];		/* gone, chosen */
 
+	if (purge->query != NULL)
+		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
+							lengthof(counts), counts);
+	else
+		purge_events(before, max_rows, counts);
+	if (purge->then != NULL)
+		purge->then();
+	ForceSyncCommit();
+	*more = counts[1] == max_rows;
+	return counts[0];
+}
+
+/* One batch of events: gone, chosen. */
+static void
+purge_events(TimestampTz before, int max_rows, int64 *counts)
+{
+	Oid			argtypes[] = {INT8ARRAYOID};
+	int			chosen;
+	Datum		args[] = {outbox_purge(before, max_rows, &chosen)};
+
 	purging = true;
 	PG_TRY();
 	{
-		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
-							lengthof(counts), counts);
+		owner_query_bigints(events_query, lengthof(args), argtypes, args, NULL, NULL, 1, counts);
 	}
 	PG_FINALLY();
 	{
 		purging = false;
 	}
 	PG_END_TRY();
-
-	if (purge->then != NULL)
-		purge->then();
-	ForceSyncCommit();
-	*more = counts[1] == max_rows;
-	return counts[0];
+	counts[1] = chosen;
 }
 
 /*

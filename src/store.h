@@ -130,19 +130,16 @@ typedef enum StoreTable
 #define Anum_outbox_consumers_since	2
 #define Anum_outbox_consumers_since_era 3
 #define Anum_outbox_consumers_since_xid 4
-#define Anum_outbox_consumers_era	5
-#define Anum_outbox_consumers_xid	6
-#define Anum_outbox_consumers_after_no 7
-#define Anum_outbox_consumers_mark_era 8
-#define Anum_outbox_consumers_mark_xid 9
-#define Anum_outbox_consumers_mark_no 10
-#define Natts_outbox_consumers		10
+#define Anum_outbox_consumers_after_no 5
+#define Anum_outbox_consumers_settled_no 6
+#define Natts_outbox_consumers		6
 
 #define Anum_outbox_acks_consumer	1
 #define Anum_outbox_acks_event_no	2
-#define Anum_outbox_acks_acked_at	3
-#define Anum_outbox_acks_reason		4
-#define Natts_outbox_acks			4
+#define Anum_outbox_acks_through_no 3
+#define Anum_outbox_acks_acked_at	4
+#define Anum_outbox_acks_reason		5
+#define Natts_outbox_acks			5
 
 #define Anum_documents_document_id	1
 #define Anum_documents_version		2

@@ -173,17 +173,14 @@ static const Column outbox_consumers_columns[Natts_outbox_consumers] = {
 	NULLABLE("since", PG_SNAPSHOTOID),
 	COLUMN("since_era", INT8OID),
 	COLUMN("since_xid", XID8OID),
-	COLUMN("era", INT8OID),
-	COLUMN("xid", XID8OID),
 	COLUMN("after_no", INT8OID),
-	COLUMN("mark_era", INT8OID),
-	COLUMN("mark_xid", XID8OID),
-	COLUMN("mark_no", INT8OID)
+	COLUMN("settled_no", INT8OID)
 };
 
 static const Column outbox_acks_columns[Natts_outbox_acks] = {
 	KEY("consumer"),
 	COLUMN("event_no", INT8OID),
+	COLUMN("through_no", INT8OID),
 	NULLABLE("acked_at", TIMESTAMPTZOID),
 	TEXT("reason", false)
 };
@@ -336,7 +333,7 @@ static const TableShape shapes[STORE_NTABLES] = {
 	[STORE_RECORDS] = {SHAPE(records, 3)},
 	[STORE_OUTBOX] = {SHAPE(outbox, 1),.by_queries = true,.immutable = true},
 	[STORE_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
-	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2),.by_queries = true},
+	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2)},
 	[STORE_DOCUMENTS] = {SHAPE(documents, 1)},
 	[STORE_REVISIONS] = {SHAPE(revisions, 2),.immutable = true},
 	[STORE_TARGETS] = {SHAPE(targets, 2)},

@@ -344,8 +344,6 @@ wait_for(Wait *busy, bool in_line, TimestampTz since)
 		return true;
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
-	if (error != NULL && busy->ms == left)
-		refuse_busy(busy);
 	return false;
 }
 
