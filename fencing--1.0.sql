@@ -1714,6 +1714,11 @@ Errors: LF003, 42703, 22023, 39P01';
 --
 -- Retention: purge.c
 --
+-- A register, not dumped.
+CREATE SEQUENCE fencing.purge_jobs_page MINVALUE 0 START 0;
+
+COMMENT ON SEQUENCE fencing.purge_jobs_page IS 'page of fencing.leases from which fencing_purge() of jobs goes on';
+
 CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
 	OUT purged bigint, OUT more boolean)
 AS 'MODULE_PATHNAME', 'fencing_purge'
@@ -1724,8 +1729,10 @@ COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
 For administrators. receipts: none of a job''s current token, and none of a
 job that is just committing. records: those that are older than the retention
 of their operation become tombstones, those older than its forget_after go.
-events: none that a subscribed consumer has not acknowledged. What was purged
-is answered pruned afterwards. more says whether to call again.
+events: none that a subscribed consumer has not acknowledged. jobs: those whose
+lease ended, and which committed last, before that time, as fencing_forget()
+does; each call looks at a part of all jobs. What was purged is answered pruned
+afterwards. more says whether to call again.
 Errors: 22004, 22023, 25006, 40001';
 
 CREATE FUNCTION fencing.before(kept interval)

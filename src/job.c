@@ -12,7 +12,6 @@
  * Locks, in this order: key lock, fence, lease, floor.
  *	  revoke: the fence, waiting
  *	  advance: the key lock (to make the row) or the fence, waiting
- *	  forget: all without waiting, busy is an error; but the floor waiting
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -43,12 +42,9 @@ static bool advance_locked(void *arg);
 static bool advance_new(void *arg, Snapshot snapshot);
 static void find_lease(Job *job, Snapshot snapshot);
 static bool look_token(void *arg, Snapshot snapshot);
-static void refuse_unknown(const Job *job);
-pg_noreturn static void job_busy(const Job *job);
 
 PG_FUNCTION_INFO_V1(fencing_revoke);
 PG_FUNCTION_INFO_V1(fencing_advance);
-PG_FUNCTION_INFO_V1(fencing_forget);
 
 /*
  * fencing_revoke(job_key text, reason text) → token bigint
@@ -75,7 +71,7 @@ look_revoke(void *arg, Snapshot snapshot)
 	Job		   *job = (Job *) arg;
 
 	job_look(job, snapshot);
-	refuse_unknown(job);
+	job_refuse_unknown(job);
 	return store_with_row_lock(job->fences, job->fence.tuple, snapshot, true,
 							   revoke_locked, job);
 }
@@ -165,69 +161,6 @@ advance_new(void *arg, Snapshot snapshot)
 	job->outcome = FENCING_ADVANCED;
 	job_write_fence(job, job->token, true);
 	return true;
-}
-
-/*
- * fencing_forget(job_key text) → void
- */
-Datum
-fencing_forget(PG_FUNCTION_ARGS)
-{
-	Job			job = {0};
-	Snapshot	snapshot;
-	Relation	receipts;
-	Datum		key;
-
-	job.job_key = args_key(fcinfo, 0, "job_key");
-	key = PointerGetDatum(job.job_key);
-
-	job_begin(&job, "fencing_forget()");
-	if (gate_holds(job.fences, &key, 1) ||
-		!key_lock_absent(job.fences, 1, &key, false))
-		job_busy(&job);
-
-	/*
-	 * nobody makes the row while it is seen, and who does not see it, sees
-	 * the floor
-	 */
-	key_lock_release(job.fences, 1, &key);
-
-	snapshot = store_fresh_snapshot();
-	job_look(&job, snapshot);
-	refuse_unknown(&job);
-	job_refuse_external(&job);
-	if (store_lock_row(job.fences, job.fence.tuple, LockWaitSkip) != STORE_LOCKED ||
-		(job.lease.found &&
-		 store_lock_row(job.leases, job.lease.tuple, LockWaitSkip) != STORE_LOCKED))
-		job_busy(&job);
-	UnregisterSnapshot(snapshot);
-
-	if (job_is_live(&job, GetCurrentTimestamp()))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("job \"%s\" has a live lease", text_to_cstring(job.job_key)),
-				 errhint("Release or revoke it first.")));
-
-	store_require_visible(job.fences, job.fence.tuple);
-	if (job.lease.found)
-		store_require_visible(job.leases, job.lease.tuple);
-
-	epoch_raise_floor(job.fence.number);
-	store_delete(job.fences, job.fence.tuple);
-	if (job.lease.found)
-		store_delete(job.leases, job.lease.tuple);
-
-	/* the fence is locked: no receipt can come after this snapshot */
-	snapshot = store_fresh_snapshot();
-	receipts = store_table_open(STORE_RECEIPTS, RowExclusiveLock);
-	store_delete_all(receipts, 1, &key, snapshot);
-	table_close(receipts, NoLock);
-	UnregisterSnapshot(snapshot);
-
-	ForceSyncCommit();
-	job.wrote = true;
-	job_end(&job);
-	PG_RETURN_VOID();
 }
 
 /* Opens the tables and enters the epoch, for a call that may write. */
@@ -345,22 +278,13 @@ job_refuse_external(const Job *job)
 }
 
 /* Raises LF001. */
-static void
-refuse_unknown(const Job *job)
+void
+job_refuse_unknown(const Job *job)
 {
 	if (!job->fence.found)
 		ereport(ERROR,
 				(errcode(ERRCODE_FENCING_NEVER_ISSUED),
 				 errmsg("job \"%s\" does not exist", text_to_cstring(job->job_key))));
-}
-
-/* Raises 55006. */
-static void
-job_busy(const Job *job)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_IN_USE),
-			 errmsg("job \"%s\" is in use", text_to_cstring(job->job_key))));
 }
 
 /*

@@ -75,6 +75,7 @@ extern void job_end(Job *job);
 extern void job_look(Job *job, Snapshot snapshot);
 extern bool job_is_live(const Job *job, TimestampTz now);
 extern void job_refuse_external(const Job *job);
+extern void job_refuse_unknown(const Job *job);
 extern void job_write_fence(Job *job, int64 token, bool external);
 extern bool job_is_current(Job *job, Snapshot snapshot);
 pg_noreturn extern void job_never_issued(const text *job_key, int64 token,
@@ -82,6 +83,11 @@ pg_noreturn extern void job_never_issued(const text *job_key, int64 token,
 extern FencingOutcome job_with_token(Job *job, bool expect_write, StoreWork work,
 									 void *arg);
 extern void job_require_same_fence(const Job *job);
+
+/*
+ * job_forget.c: ended jobs
+ */
+extern void job_forget_ended(TimestampTz before, int max_rows, int64 *counts);
 
 /*
  * lease.c: leases

@@ -8,8 +8,7 @@
  * written yet, so the fence of its job remembers up to which token receipts
  * may be gone.  Both are written in one transaction, and a call that judges
  * reads both with one snapshot.  A job's current token may still be committed
- * with, so its receipts stay; fencing_forget() removes an ended job with
- * everything.
+ * with, so its receipts stay until the job is forgotten with everything.
  *
  * Locks: rows, and fencing.request_schemas (ShareRowExclusiveLock), never
  * waiting: what is not free is passed over.
@@ -41,7 +40,7 @@
 typedef struct Purge
 {
 	const char *kind;
-	const char *query;			/* NULL: of purge_events() */
+	const char *query;			/* NULL: it takes more than that */
 	void		(*then) (void); /* what else goes with it, or NULL */
 } Purge;
 
@@ -169,7 +168,8 @@ static void purge_schemas(void);
 static const Purge purges[] = {
 	{"receipts", receipts_query, NULL},
 	{"records", records_query, purge_schemas},
-	{"events", NULL, NULL}
+	{"events", NULL, NULL},
+	{"jobs", NULL, NULL}
 };
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
@@ -226,7 +226,7 @@ arg_purge(FunctionCallInfo fcinfo, int argno)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized kind: \"%s\"", kind),
-			 errhint("Available values: receipts, records, events.")));
+			 errhint("Available values: receipts, records, events, jobs.")));
 	return NULL;				/* keep compiler quiet */
 }
 
@@ -261,8 +261,10 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	if (purge->query != NULL)
 		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
 							lengthof(counts), counts);
-	else
+	else if (strcmp(purge->kind, "events") == 0)
 		purge_events(before, max_rows, counts);
+	else
+		job_forget_ended(before, max_rows, counts);
 	if (purge->then != NULL)
 		purge->then();
 	ForceSyncCommit();

@@ -37,6 +37,8 @@ SELECT count(*) FROM fencing_outbox_read('relay', :t, 100);
 SELECT outcome FROM fencing_outbox_ack('relay', :t, ARRAY(SELECT id FROM fencing_outbox_read('relay', :t, 100)));
 SELECT fencing_revoke('relay', 'test');
 SELECT * FROM fencing_purge('events', '1 day');
+SELECT * FROM fencing_purge('records', '1 day');
+SELECT * FROM fencing_purge('jobs', '1 day');
 SELECT outcome FROM fencing_acquire('writer', '00000000-0000-4000-8000-000000000001', '1 hour');
 SELECT outcome FROM fencing_commit('writer', 1, '{}', 'INSERT INTO business SELECT $1, max(i), $2 FROM generate_series(1, 10) i RETURNING *');
 SELECT pg_jit_available();
