@@ -1373,8 +1373,8 @@ target, and what it has counts there. No row moves. expected_version is the
 migration_version of the source, expected_target_version, if not NULL, that
 of the target.
 Answers: committed, replayed, conflict (another migration_version, or the
-source is a reference of a merged tag; or, with event_no, the event_id was
-used for something else). Waits for transactions that write to the two.
+source is a reference of a merged tag; the source is returned as it is; or,
+with event_no, the event_id was used for something else). Waits for transactions that write to the two.
 Errors: 22004, 22023 also a tag and itself, or one that is merged into the
 source, 54000, 25006, 40001, 40P01, 55000, 55P03, LF001 unknown reference';
 
@@ -1511,7 +1511,7 @@ COMMENT ON FUNCTION fencing_tag_subjects(text, text, bigint, text, integer) IS
 'the subjects that have a tag, in their order, at most max_rows of those after
 one. event_no NULL: now, with the snapshot of the calling query. Else as of
 the event of that number, the reference too; that waits for transactions that
-may still write one up to it.
+have written to the vocabulary and have not ended.
 Errors: 22004, 22023 also a number that was never drawn, 54000, 25006 as of a
 number on a standby, LF001 unknown reference';
 
