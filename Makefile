@@ -19,7 +19,7 @@ EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" '$(source)/fen
 DATA = fencing--$(EXTVERSION).sql
 MODULE_big = fencing
 OBJS = \
-	src/fencing.o src/args.o \
+	src/fencing.o src/args.o src/notify.o \
 	src/store.o src/store_table.o src/key_lock.o src/owner_query.o src/durable.o \
 	src/gate.o src/gate_call.o src/statement.o src/canonical.o src/digest.o \
 	src/epoch.o src/job.o src/job_forget.o src/lease.o src/commit.o \

@@ -158,7 +158,10 @@ CREATE TABLE fencing.leases (
 	job_key text COLLATE "C" NOT NULL PRIMARY KEY,
 	owner uuid NOT NULL,
 	token bigint NOT NULL,
-	lease_until timestamptz NOT NULL
+	lease_until timestamptz NOT NULL,
+	acquired_at timestamptz NOT NULL,
+	application_name text NOT NULL,
+	client_addr inet
 ) USING heap WITH (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.05);
 
 COMMENT ON TABLE fencing.leases IS 'the part of a job that heartbeats rewrite: who holds it, and until when';
@@ -166,6 +169,9 @@ COMMENT ON COLUMN fencing.leases.job_key IS 'the job';
 COMMENT ON COLUMN fencing.leases.owner IS 'one execution of a worker, not a host';
 COMMENT ON COLUMN fencing.leases.token IS 'the token that was issued with the lease';
 COMMENT ON COLUMN fencing.leases.lease_until IS 'end of the lease by the clock of the server; -infinity when released';
+COMMENT ON COLUMN fencing.leases.acquired_at IS 'when the token was issued, by the clock of the server';
+COMMENT ON COLUMN fencing.leases.application_name IS 'application_name of the session that acquired it';
+COMMENT ON COLUMN fencing.leases.client_addr IS 'address of the client that acquired it; NULL for a Unix-domain socket';
 
 CREATE TABLE fencing.revocations (
 	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -271,7 +277,8 @@ busy, LF001 unknown job';
 CREATE VIEW fencing.lease_status AS
 SELECT l.job_key, l.token, l.owner, CASE WHEN l.lease_until OPERATOR(pg_catalog.>) '-infinity'::timestamptz THEN l.lease_until END AS lease_until, s.live,
 	CASE WHEN s.live THEN l.lease_until OPERATOR(pg_catalog.-) c.now END AS remaining,
-	l.token OPERATOR(pg_catalog.<=) c.epoch_start AS former_epoch
+	l.token OPERATOR(pg_catalog.<=) c.epoch_start AS former_epoch,
+	l.acquired_at, l.application_name, l.client_addr
 FROM (SELECT pg_catalog.clock_timestamp() AS now, e.epoch_start FROM fencing.read_epoch() e OFFSET 0) c
 CROSS JOIN fencing.leases l
 LEFT JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) l.job_key
@@ -286,6 +293,9 @@ COMMENT ON COLUMN fencing.lease_status.lease_until IS 'end of the lease; NULL wh
 COMMENT ON COLUMN fencing.lease_status.live IS 'not ended and not superseded: others are told held';
 COMMENT ON COLUMN fencing.lease_status.remaining IS 'rest of a live lease';
 COMMENT ON COLUMN fencing.lease_status.former_epoch IS 'whether the token is of a former epoch: for its owner it is over, others wait until it ends';
+COMMENT ON COLUMN fencing.lease_status.acquired_at IS 'since when, by the clock of the server';
+COMMENT ON COLUMN fencing.lease_status.application_name IS 'application_name of the session that acquired it';
+COMMENT ON COLUMN fencing.lease_status.client_addr IS 'address of the client that acquired it; NULL for a Unix-domain socket';
 
 --
 -- The fenced commit: commit.c, statement.c

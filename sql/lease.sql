@@ -534,3 +534,28 @@ DELETE FROM fencing.fences WHERE job_key LIKE 'lease/%';
 DELETE FROM fencing.revocations WHERE job_key LIKE 'lease/%';
 SELECT fencing_ungrant('regress_fencing_lease_admin', 'admin');
 DROP ROLE regress_fencing_lease_admin;
+
+--
+-- since when, and by whom
+--
+SET application_name = 'nightly at host a';
+SELECT clock_timestamp() AS t0 \gset
+SELECT outcome, token FROM fencing_acquire('lease/who', md5('A')::uuid);
+SELECT acquired_at BETWEEN :'t0' AND clock_timestamp() AS since, application_name, client_addr IS NOT DISTINCT FROM inet_client_addr() AS from_here
+FROM fencing.lease_status WHERE job_key = 'lease/who';
+
+-- who renews or releases has not acquired it
+SELECT acquired_at AS since FROM fencing.leases WHERE job_key = 'lease/who' \gset
+SET application_name = 'another';
+SELECT outcome FROM fencing_acquire('lease/who', md5('A')::uuid);
+SELECT outcome FROM fencing_renew('lease/who', md5('A')::uuid, 1);
+SELECT outcome FROM fencing_release('lease/who', md5('A')::uuid, 1);
+SELECT acquired_at = :'since' AS the_same, application_name FROM fencing.lease_status WHERE job_key = 'lease/who';
+
+-- who takes over has
+SELECT outcome, token FROM fencing_acquire('lease/who', md5('B')::uuid);
+SELECT acquired_at > :'since' AS later, application_name FROM fencing.lease_status WHERE job_key = 'lease/who';
+SET application_name = '';
+SELECT outcome, token FROM fencing_acquire('lease/nobody', md5('B')::uuid);
+SELECT application_name = '' AS empty FROM fencing.lease_status WHERE job_key = 'lease/nobody';
+RESET application_name;

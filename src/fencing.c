@@ -11,6 +11,7 @@
 
 #include <limits.h>
 
+#include "job.h"
 #include "once.h"
 #include "outbox.h"
 #include "utils/guc.h"
@@ -42,6 +43,21 @@ _PG_init(void)
 							PGC_SUSET,
 							GUC_UNIT_S,
 							NULL, NULL, NULL);
+
+	/*
+	 * A worker that was told "held" tries again after retry_after_ms.  This
+	 * wakes it where a job is released or revoked before: LISTEN
+	 * fencing_lease.  NOTIFY serializes commits, so it is off where nobody
+	 * needs it.
+	 */
+	DefineCustomBoolVariable("fencing.lease_notify",
+							 "Sends a notification on channel \"fencing_lease\", with the job_key, when a lease is released or revoked.",
+							 NULL,
+							 &lease_notify,
+							 false,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 	/*
 	 * Relays poll the outbox; that is the contract, because a notification is

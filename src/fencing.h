@@ -120,6 +120,14 @@ extern Datum args_outcome_datum(Oid enumtype, FencingOutcome outcome);
 extern Datum args_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 						 const Datum *values, const bool *nulls);
 
+/*
+ * notify.c: notifications that are sent when the transaction commits
+ */
+#define NOTIFY_LEASE			"fencing_lease"
+#define NOTIFY_OUTBOX			"fencing_outbox"
+
+extern void notify_at_commit(const char *channel, const text *payload);
+
 #pragma GCC visibility pop
 
 #endif							/* FENCING_H */

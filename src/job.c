@@ -60,6 +60,8 @@ fencing_revoke(PG_FUNCTION_ARGS)
 	job_begin(&job, "fencing_revoke()");
 	store_until_decided(look_revoke, &job);
 	job_end(&job);
+	if (lease_notify && !job.fence.external)
+		notify_at_commit(NOTIFY_LEASE, job.job_key);
 
 	PG_RETURN_INT64(job.new_token);
 }

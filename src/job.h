@@ -92,6 +92,7 @@ extern void job_forget_ended(TimestampTz before, int max_rows, int64 *counts);
 /*
  * lease.c: leases
  */
+extern bool lease_notify;		/* setting */
 extern void lease_take(Job *job);
 
 /*

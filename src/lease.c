@@ -34,6 +34,8 @@
 #include "job.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -65,6 +67,8 @@ static bool lock_or_give_up(Job *job, Relation rel, HeapTuple tuple);
 static bool renew_locked(void *arg);
 static bool release_locked(void *arg);
 static void write_lease(Job *job, int64 token, TimestampTz until);
+
+bool		lease_notify;
 
 PG_FUNCTION_INFO_V1(fencing_acquire);
 PG_FUNCTION_INFO_V1(fencing_renew);
@@ -197,6 +201,8 @@ fencing_release(PG_FUNCTION_ARGS)
 	job_end(&job);
 	if (job.outcome == FENCING_RELEASED && !job.wrote)
 		durable_wait_for_standbys();
+	if (job.wrote && lease_notify)
+		notify_at_commit(NOTIFY_LEASE, job.job_key);
 
 	return args_answer(fcinfo, job.outcome, NULL, NULL);
 }
@@ -428,13 +434,28 @@ lock_or_give_up(Job *job, Relation rel, HeapTuple tuple)
 	return false;
 }
 
-/* Writes the lease, or makes it; what is told must survive a crash. */
+/*
+ * Writes the lease, or makes it; what is told must survive a crash.  Who
+ * acquired it stays as it was where the token does.
+ */
 static void
 write_lease(Job *job, int64 token, TimestampTz until)
 {
 	Datum		values[Natts_leases];
 	bool		nulls[Natts_leases] = {false};
 
+	if (job->lease.found && job->lease.token == token)
+		store_read_row(job->leases, job->lease.tuple, values, nulls);
+	else
+	{
+		LOCAL_FCINFO(fcinfo, 0);
+
+		InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
+		values[Anum_leases_acquired_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+		values[Anum_leases_application_name - 1] = CStringGetTextDatum(application_name);
+		values[Anum_leases_client_addr - 1] = inet_client_addr(fcinfo);
+		nulls[Anum_leases_client_addr - 1] = fcinfo->isnull;
+	}
 	values[Anum_leases_job_key - 1] = PointerGetDatum(job->job_key);
 	values[Anum_leases_owner - 1] = UUIDPGetDatum(&job->owner);
 	values[Anum_leases_token - 1] = Int64GetDatum(token);

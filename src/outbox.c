@@ -26,7 +26,6 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "commands/async.h"
 #include "common/hashfn.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -37,8 +36,6 @@
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
-#define CHANNEL				"fencing_outbox"
-
 /* An aggregate with a parked event. */
 typedef struct BlockedAggregate
 {
@@ -46,10 +43,6 @@ typedef struct BlockedAggregate
 } BlockedAggregate;
 
 static void refuse_reserved(const text *aggregate_type);
-static void notify_at_commit(void);
-static void notify_callback(XactEvent event, void *arg);
-static void notify_subxact_callback(SubXactEvent event, SubTransactionId sub,
-									SubTransactionId parent, void *arg);
 static bool look_unsubscribe(void *arg, Snapshot snapshot);
 static void forget_acks(Datum consumer);
 static void put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows);
@@ -75,13 +68,6 @@ PG_FUNCTION_INFO_V1(fencing_outbox_read);
 static const char *const reserved_types[] = {"document", "tag"};
 
 bool		outbox_notify;
-
-/*
- * The lowest nesting level at which an event was emitted that is to be
- * notified of, 0: none.  It is a level of a subtransaction that has not been
- * rolled back.
- */
-static int	notify_level = 0;
 
 /*
  * fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
@@ -148,50 +134,8 @@ outbox_emit(text *aggregate_type, text *aggregate_id, text *type, Jsonb *payload
 
 	ForceSyncCommit();
 	if (outbox_notify)
-		notify_at_commit();
+		notify_at_commit(NOTIFY_OUTBOX, NULL);
 	return id;
-}
-
-/*
- * Wakes the relays when this transaction commits.  Not by Async_Notify() at
- * once: a transaction that has done so cannot be prepared.  One that is
- * prepared wakes nobody, neither then nor when it commits.
- */
-static void
-notify_at_commit(void)
-{
-	static bool registered = false;
-	int			level = GetCurrentTransactionNestLevel();
-
-	if (!registered)
-	{
-		RegisterXactCallback(notify_callback, NULL);
-		RegisterSubXactCallback(notify_subxact_callback, NULL);
-		registered = true;
-	}
-	notify_level = notify_level == 0 ? level : Min(notify_level, level);
-}
-
-/* Queues the notification as the last thing before COMMIT. */
-static void
-notify_callback(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_PRE_COMMIT && notify_level > 0)
-		Async_Notify(CHANNEL, "");
-	notify_level = 0;
-}
-
-/* The level is still that of the subtransaction. */
-static void
-notify_subxact_callback(SubXactEvent event, SubTransactionId sub, SubTransactionId parent,
-						void *arg)
-{
-	if (notify_level < GetCurrentTransactionNestLevel())
-		return;
-	if (event == SUBXACT_EVENT_COMMIT_SUB)
-		notify_level--;
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		notify_level = 0;
 }
 
 /* A random UUID (RFC 4122, version 4). */

@@ -78,7 +78,10 @@ typedef enum StoreTable
 #define Anum_leases_owner			2
 #define Anum_leases_token			3
 #define Anum_leases_lease_until		4
-#define Natts_leases				4
+#define Anum_leases_acquired_at		5
+#define Anum_leases_application_name 6
+#define Anum_leases_client_addr		7
+#define Natts_leases				7
 
 #define Anum_receipts_job_key		1
 #define Anum_receipts_token			2

@@ -99,7 +99,10 @@ static const Column leases_columns[Natts_leases] = {
 	KEY("job_key"),
 	COLUMN("owner", UUIDOID),
 	COLUMN("token", INT8OID),
-	COLUMN("lease_until", TIMESTAMPTZOID)
+	COLUMN("lease_until", TIMESTAMPTZOID),
+	COLUMN("acquired_at", TIMESTAMPTZOID),
+	TEXT("application_name", true),
+	NULLABLE("client_addr", INETOID)
 };
 
 static const Column receipts_columns[Natts_receipts] = {
