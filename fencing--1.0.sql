@@ -589,16 +589,20 @@ CREATE TABLE fencing.outbox_consumers (
 	since_era bigint NOT NULL,
 	since_xid xid8 NOT NULL,
 	after_no bigint NOT NULL,
-	settled_no bigint NOT NULL
+	settled_no bigint NOT NULL,
+	part integer NOT NULL,
+	parts integer NOT NULL
 ) USING heap WITH (fillfactor = 50);
 
 COMMENT ON TABLE fencing.outbox_consumers IS 'who gets the events, and how far they are done for each';
-COMMENT ON COLUMN fencing.outbox_consumers.consumer IS 'job_key under which the consumer''s relays take turns';
+COMMENT ON COLUMN fencing.outbox_consumers.consumer IS 'job_key under which the relays of the consumer, or of a part of it, take turns';
 COMMENT ON COLUMN fencing.outbox_consumers.since IS 'snapshot of the subscription: events that it sees are not delivered; NULL: all are';
 COMMENT ON COLUMN fencing.outbox_consumers.since_era IS 'epoch of the database at the subscription';
 COMMENT ON COLUMN fencing.outbox_consumers.since_xid IS 'transaction of the subscription, whose own events are delivered';
 COMMENT ON COLUMN fencing.outbox_consumers.after_no IS 'all events up to this number are done';
 COMMENT ON COLUMN fencing.outbox_consumers.settled_no IS 'rows of fencing.outbox_acks up to this number are joined';
+COMMENT ON COLUMN fencing.outbox_consumers.part IS 'which part of the consumer it is, from 1';
+COMMENT ON COLUMN fencing.outbox_consumers.parts IS 'into how many the consumer is divided';
 
 -- Events above after_no of the consumer.  Neighbours are joined, up to the number
 -- up to which no event will appear between them.
@@ -618,6 +622,24 @@ COMMENT ON COLUMN fencing.outbox_acks.through_no IS 'the last one';
 COMMENT ON COLUMN fencing.outbox_acks.acked_at IS 'when one of them was done last, by the clock of the server; NULL for a parked event';
 COMMENT ON COLUMN fencing.outbox_acks.reason IS 'why the event is parked';
 
+-- How often events have been delivered to a consumer: up to the highest number
+-- once, but for those that have a row of their own.
+CREATE TABLE fencing.outbox_attempts (
+	consumer text COLLATE "C" NOT NULL,
+	event_no bigint NOT NULL,
+	through_no bigint NOT NULL,
+	attempts bigint NOT NULL,
+	last_at timestamptz NOT NULL,
+	PRIMARY KEY (consumer, event_no)
+) USING heap WITH (fillfactor = 50);
+
+COMMENT ON TABLE fencing.outbox_attempts IS 'how often events have been delivered to a consumer';
+COMMENT ON COLUMN fencing.outbox_attempts.consumer IS 'the consumer';
+COMMENT ON COLUMN fencing.outbox_attempts.event_no IS 'an event that was delivered again; 0: all that were delivered';
+COMMENT ON COLUMN fencing.outbox_attempts.through_no IS 'the same; of the row for all the highest of them';
+COMMENT ON COLUMN fencing.outbox_attempts.attempts IS 'how often; 1 in the row for all';
+COMMENT ON COLUMN fencing.outbox_attempts.last_at IS 'when it was delivered last, by the clock of the server';
+
 -- Registers of outbox_settle.c, and no identities: not dumped, because they tell of
 -- transactions that are not in a dump.
 CREATE SEQUENCE fencing.outbox_turn MINVALUE 0 START 0;
@@ -633,6 +655,7 @@ SELECT pg_catalog.pg_extension_config_dump('fencing.outbox', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_consumers', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_acks', '');
+SELECT pg_catalog.pg_extension_config_dump('fencing.outbox_attempts', '');
 
 CREATE FUNCTION fencing_outbox_emit(aggregate_type text, aggregate_id text, type text, payload jsonb)
 RETURNS uuid
@@ -646,15 +669,19 @@ order; emit for several in the order of (type, id).
 Errors: 22004, 22023 also the reserved types document and tag, 54000 also for
 too many aggregates in one transaction, 25006, 40P01, 55000';
 
-CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean)
+CREATE FUNCTION fencing_outbox_subscribe(consumer text, from_start boolean, parts integer DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME', 'fencing_outbox_subscribe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION fencing_outbox_subscribe(text, boolean) IS
+COMMENT ON FUNCTION fencing_outbox_subscribe(text, boolean, integer) IS
 'delivers events to a consumer from now on: those that commit later, or with
-from_start all that are there too. Again: no change.
-Errors: 22004, 22023, 54000, 25006, 55000';
+from_start all that are there too. With parts from 2 to 1000 as many relays
+share the aggregates, each under a job of its own: consumer/1 and so on. Again:
+no change, or another number of parts, for which acknowledgements in flight are
+waited for; nothing that is done is delivered again, and nothing else is left
+out. parts NULL: as many as there are, or one.
+Errors: 22004, 22023 also for a name that is taken, 54000, 25006, 40001, 55000';
 
 CREATE FUNCTION fencing_outbox_unsubscribe(consumer text)
 RETURNS void
@@ -662,20 +689,23 @@ AS 'MODULE_PATHNAME', 'fencing_outbox_unsubscribe'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_unsubscribe(text) IS
-'delivers no more events to a consumer, and forgets what it has done.
-Errors: 22004, 22023, 54000, 25006';
+'delivers no more events to a consumer, and forgets what it has done. Waits for
+acknowledgements in flight.
+Errors: 22004, 22023 also for a part of a consumer, 54000, 25006, 40001';
 
 CREATE FUNCTION fencing_outbox_read(consumer text, token bigint, max_rows integer DEFAULT 100,
 	OUT outcome fencing_outcome, OUT id uuid, OUT aggregate_type text, OUT aggregate_id text,
-	OUT type text, OUT payload jsonb, OUT created_at timestamptz)
+	OUT type text, OUT payload jsonb, OUT created_at timestamptz, OUT attempts bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'fencing_outbox_read'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_outbox_read(text, bigint, integer) IS
 'events that the consumer has not acknowledged, in order, with outcome current;
-of an aggregate with a parked event none after that. A relay whose token is
-not current gets one row stale.
+of an aggregate with a parked event none after that. attempts: how often the
+consumer has been given the event, this time included; one too many for one of
+a transaction that was slower than others. A relay whose token is not current
+gets one row stale.
 Errors: 22004, 22023 also for a consumer that is not subscribed, 54000, 25006,
 55000, LF001';
 
@@ -703,29 +733,48 @@ aggregate; reason NULL takes it back. committed, stale, or conflict
 Errors: 22004, 22023, 54000, 25006, 40001, 55000, LF001';
 
 -- Which events are for a consumer: as the functions have it, for the view.
-CREATE FUNCTION fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, era bigint, xid xid8)
+CREATE FUNCTION fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, part integer, parts integer,
+	era bigint, xid xid8, aggregatetype text, aggregateid text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'fencing_outbox_wants'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 
-COMMENT ON FUNCTION fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) IS
-'whether an event that transaction xid of an era wrote is for a consumer with
-such a subscription';
+COMMENT ON FUNCTION fencing.outbox_wants(pg_snapshot, bigint, xid8, integer, integer, bigint, xid8, text, text) IS
+'whether an event of an aggregate that transaction xid of an era wrote is for
+that part of a consumer with such a subscription';
 
 -- What is not done, for people.
 CREATE VIEW fencing.outbox_pending AS
-SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.payload, e.created_at,
-	e.era, e.xid
+SELECT c.consumer, e.no, e.id, e.aggregatetype, e.aggregateid, e.type, e.created_at,
+	COALESCE(k.acked_at IS NULL AND k.event_no OPERATOR(pg_catalog.=) e.no, false) AS parked,
+	COALESCE(a.attempts, CASE WHEN e.no OPERATOR(pg_catalog.<=) d.through_no THEN 1 ELSE 0 END) AS attempts,
+	a.last_at AS repeated_at
 FROM fencing.outbox_consumers c
 JOIN fencing.outbox e ON e.no OPERATOR(pg_catalog.>) c.after_no
-WHERE fencing.outbox_wants(c.since, c.since_era, c.since_xid, e.era, e.xid)
-	AND NOT COALESCE((SELECT k.acked_at IS NOT NULL AND k.through_no OPERATOR(pg_catalog.>=) e.no
-		FROM fencing.outbox_acks k
-		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
-		AND k.event_no OPERATOR(pg_catalog.<=) e.no
-		ORDER BY k.event_no DESC LIMIT 1), false);
+LEFT JOIN LATERAL (SELECT k.event_no, k.through_no, k.acked_at
+	FROM fencing.outbox_acks k
+	WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer
+	AND k.event_no OPERATOR(pg_catalog.<=) e.no
+	ORDER BY k.event_no DESC LIMIT 1) k ON true
+LEFT JOIN fencing.outbox_attempts d ON d.consumer OPERATOR(pg_catalog.=) c.consumer
+	AND d.event_no OPERATOR(pg_catalog.=) 0
+LEFT JOIN fencing.outbox_attempts a ON a.consumer OPERATOR(pg_catalog.=) c.consumer
+	AND a.event_no OPERATOR(pg_catalog.=) e.no
+WHERE fencing.outbox_wants(c.since, c.since_era, c.since_xid, c.part, c.parts, e.era, e.xid,
+	e.aggregatetype, e.aggregateid)
+	AND NOT COALESCE(k.acked_at IS NOT NULL AND k.through_no OPERATOR(pg_catalog.>=) e.no, false);
 
-COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer';
+COMMENT ON VIEW fencing.outbox_pending IS 'events that are not done, per consumer; readable by pg_monitor';
+COMMENT ON COLUMN fencing.outbox_pending.consumer IS 'the consumer, or part of one';
+COMMENT ON COLUMN fencing.outbox_pending.no IS 'order within the aggregate';
+COMMENT ON COLUMN fencing.outbox_pending.id IS 'the event';
+COMMENT ON COLUMN fencing.outbox_pending.aggregatetype IS 'kind of thing that the event is about';
+COMMENT ON COLUMN fencing.outbox_pending.aggregateid IS 'the thing';
+COMMENT ON COLUMN fencing.outbox_pending.type IS 'kind of event';
+COMMENT ON COLUMN fencing.outbox_pending.created_at IS 'when it was written';
+COMMENT ON COLUMN fencing.outbox_pending.parked IS 'whether it is parked';
+COMMENT ON COLUMN fencing.outbox_pending.attempts IS 'how often it has been delivered';
+COMMENT ON COLUMN fencing.outbox_pending.repeated_at IS 'when it was delivered again; NULL: it was not';
 
 --
 -- What has happened cannot be changed: not by an owner's UPDATE either.
@@ -750,7 +799,8 @@ SELECT c.consumer, pg_catalog.count(p.no) AS pending, pg_catalog.min(p.created_a
 	(SELECT pg_catalog.count(*) FROM fencing.outbox_acks k
 		WHERE k.consumer OPERATOR(pg_catalog.=) c.consumer AND k.acked_at IS NULL) AS parked,
 	c.after_no AS done_through,
-	CASE WHEN s.is_called THEN s.last_value OPERATOR(pg_catalog.-) c.after_no ELSE 0 END AS held
+	CASE WHEN s.is_called THEN s.last_value OPERATOR(pg_catalog.-) c.after_no ELSE 0 END AS held,
+	pg_catalog.max(p.attempts) AS most_attempts
 FROM fencing.outbox_consumers c
 CROSS JOIN fencing.outbox_no_seq s
 LEFT JOIN fencing.outbox_pending p ON p.consumer OPERATOR(pg_catalog.=) c.consumer
@@ -762,6 +812,7 @@ COMMENT ON COLUMN fencing.outbox_status.pending IS 'events that are not acknowle
 COMMENT ON COLUMN fencing.outbox_status.oldest IS 'when the oldest of them was written';
 COMMENT ON COLUMN fencing.outbox_status.parked IS 'events that are parked';
 COMMENT ON COLUMN fencing.outbox_status.done_through IS 'number up to which everything is done';
+COMMENT ON COLUMN fencing.outbox_status.most_attempts IS 'how often one of the pending events has been delivered';
 COMMENT ON COLUMN fencing.outbox_status.held IS 'how many numbers have been drawn since: the consumer with most of them is what fencing_purge() waits for';
 
 CREATE VIEW fencing.outbox_parked AS
@@ -1869,7 +1920,7 @@ $$;
 
 -- the pure functions are for everybody
 GRANT EXECUTE ON FUNCTION fencing_canonical(jsonb, integer), fencing_digest(jsonb, integer),
-	fencing.outbox_wants(pg_snapshot, bigint, xid8, bigint, xid8) TO PUBLIC;
+	fencing.outbox_wants(pg_snapshot, bigint, xid8, integer, integer, bigint, xid8, text, text) TO PUBLIC;
 
 -- and the triggers of protected tables, which do nothing but refuse: a table's
 -- owner needs the privilege to make a partition, no matter which role has protected it
@@ -1881,6 +1932,6 @@ GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
 
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
-	fencing.outbox_status, fencing.outbox_parked, fencing.revision_history, fencing.rollout_status,
+	fencing.outbox_status, fencing.outbox_pending, fencing.outbox_parked, fencing.revision_history, fencing.rollout_status,
 	fencing.epoch_status, fencing.tag_export, fencing.revocations TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.read_epoch() TO pg_monitor;

@@ -368,6 +368,7 @@ SET ROLE regress_fencing_nobody;
 SELECT count(*) >= 0 AS read FROM fencing.outbox;
 SELECT * FROM fencing.outbox FOR UPDATE;
 SELECT * FROM fencing.outbox_acks;
+SELECT * FROM fencing.outbox_attempts;
 SELECT * FROM fencing.outbox_pending;
 SELECT nextval('fencing.outbox_no_seq');
 RESET ROLE;

@@ -19,6 +19,9 @@ SELECT fencing_target_desire('locks_left', 't');
 SELECT outcome FROM fencing_apply('locks_left', 't', 1, fencing_digest('1'), statement => 'SELECT 1');
 SELECT fencing_outbox_subscribe('locks_left/relay', true);
 SELECT (fencing_acquire('locks_left/relay', who('a'), '1 day')).token AS r \gset
+SELECT outcome FROM fencing_outbox_ack('locks_left/relay', :r, ARRAY(SELECT id FROM fencing_outbox_read('locks_left/relay', :r)));
+SELECT fencing_outbox_subscribe('locks_left/counts', true);
+SELECT (fencing_acquire('locks_left/counts', who('a'), '1 day')).token AS rc \gset
 SELECT job_key AS target_job, token AS target_token FROM fencing_apply_begin('locks_left', 't', who('a')) \gset
 SELECT f.token AS old FROM fencing.fences f WHERE job_key = 'locks_left' \gset
 
@@ -58,7 +61,10 @@ SELECT c.n, t.* FROM (VALUES
 	(19, format('fencing_outbox_ack(%L, %s, ARRAY[who(%L)])', 'locks_left/relay', :r, 'no event')),
 	(20, format('fencing_outbox_park(%L, %s, who(%L), %L)', 'locks_left/relay', :r, 'no event', 'bad')),
 	(21, 'fencing_receipt(''locks_left'', 1)'),
-	(22, '(SELECT fencing.epoch_start() IS NOT NULL)')) c(n, call), try(c.call) t ORDER BY c.n;
+	(22, '(SELECT fencing.epoch_start() IS NOT NULL)'),
+	(23, '(SELECT fencing_outbox_subscribe(''locks_left/relay'', true)::text)'),
+	-- one that delivers counts, under a lock that nobody waits for
+	(24, format('fencing_outbox_read(%L, %s)', 'locks_left/counts', :rc))) c(n, call), try(c.call) t ORDER BY c.n;
 DROP SCHEMA regress_locks_left CASCADE;
 
 \getenv folder PG_ABS_SRCDIR

@@ -33,6 +33,7 @@ INSERT INTO tables_call VALUES
 	('outbox', $$SELECT fencing_outbox_emit('tables', '2', 'made', '{}')$$),
 	('outbox_consumers', $$SELECT fencing_outbox_subscribe('tables/other', from_start => false)$$),
 	('outbox_acks', $$SELECT outcome FROM fencing_outbox_ack('tables/consumer', 1, ARRAY(SELECT id FROM fencing.outbox WHERE aggregatetype = 'tables'))$$),
+	('outbox_attempts', $$SELECT outcome FROM fencing_outbox_read('tables/consumer', 1)$$),
 	('documents', $$SELECT outcome FROM fencing_publish('tables', 0, '{}')$$),
 	('revisions', $$SELECT outcome FROM fencing_publish('tables', 0, '{}')$$),
 	('targets', $$SELECT fencing_target_desire('tables/elsewhere', 'target')$$),

@@ -13,8 +13,8 @@
  * A consumer is a job; its relays take turns by its lease, and what they
  * acknowledge is fenced by its token.
  *
- * Locks: emit: the aggregate's lock, waiting.  unsubscribe: the consumer's
- * row, waiting.  read: none.
+ * Locks: emit: the aggregate's lock, waiting.  read: none that another relay
+ * waits for, but for what is said at tidy_up().
  *
  * Copyright (c) 2026, the fencing authors
  *
@@ -36,6 +36,10 @@
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
+/* a read that passes over more events, and finds none, makes sure that the
+ * next one does not */
+#define PASSED_IN_VAIN		1000
+
 /* An aggregate with a parked event. */
 typedef struct BlockedAggregate
 {
@@ -43,9 +47,8 @@ typedef struct BlockedAggregate
 } BlockedAggregate;
 
 static void refuse_reserved(const text *aggregate_type);
-static bool look_unsubscribe(void *arg, Snapshot snapshot);
-static void forget_acks(Datum consumer);
 static void put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows);
+static void tidy_up(RelayCall *call);
 static HTAB *make_blocked(void);
 static text *make_aggregate_key(const text *type, const text *id);
 static void block(HTAB *blocked, OutboxScan *event);
@@ -53,11 +56,10 @@ static bool is_blocked(HTAB *blocked, OutboxScan *event);
 static text *aggregate_key(OutboxScan *event);
 static uint32 hash_blocked(const void *key, Size keysize);
 static int	match_blocked(const void *a, const void *b, Size keysize);
-static void put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event);
+static void put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event,
+					int64 attempts);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_emit);
-PG_FUNCTION_INFO_V1(fencing_outbox_subscribe);
-PG_FUNCTION_INFO_V1(fencing_outbox_unsubscribe);
 PG_FUNCTION_INFO_V1(fencing_outbox_read);
 
 /*
@@ -154,107 +156,8 @@ outbox_new_uuid(void)
 }
 
 /*
- * fencing_outbox_subscribe(consumer text, from_start boolean) → void
- */
-Datum
-fencing_outbox_subscribe(PG_FUNCTION_ARGS)
-{
-	static const char query[] =
-		"WITH i AS (INSERT INTO fencing.outbox_consumers"
-		" (consumer, since, since_era, since_xid, after_no, settled_no)"
-		" VALUES ($1, CASE WHEN NOT $2 THEN pg_catalog.pg_current_snapshot() END, $3,"
-		" pg_catalog.pg_current_xact_id(), $4, $4)"
-		" ON CONFLICT (consumer) DO NOTHING RETURNING 1)"
-		" SELECT pg_catalog.count(*) FROM i";
-	Oid			argtypes[] = {TEXTOID, BOOLOID, INT8OID, INT8OID};
-	bool		from_start = args_bool(fcinfo, 1, "from_start");
-	Datum		args[lengthof(argtypes)];
-	Snapshot	snapshot;
-	int64		subscribed;
-
-	args[0] = PointerGetDatum(args_key(fcinfo, 0, "consumer"));
-	args[1] = BoolGetDatum(from_start);
-	store_begin_write("fencing_outbox_subscribe()");
-
-	(void) epoch_enter();
-	args[2] = Int64GetDatum(epoch_current());
-
-	/*
-	 * A fresh snapshot sees all of those, so that none of them is delivered.
-	 * One of a transaction may not see some, which are delivered then.
-	 */
-	args[3] = Int64GetDatum(from_start || IsolationUsesXactSnapshot() ? 0 : outbox_settle());
-	snapshot = IsolationUsesXactSnapshot() ? RegisterSnapshot(GetTransactionSnapshot()) :
-		store_fresh_snapshot();
-	owner_query_bigints(query, lengthof(args), argtypes, args, NULL, snapshot, 1, &subscribed);
-	UnregisterSnapshot(snapshot);
-	if (subscribed > 0)
-		forget_acks(args[0]);
-	else
-		durable_wait_for_standbys();
-	ForceSyncCommit();
-	PG_RETURN_VOID();
-}
-
-/*
- * fencing_outbox_unsubscribe(consumer text) → void
- */
-Datum
-fencing_outbox_unsubscribe(PG_FUNCTION_ARGS)
-{
-	RelayCall	call = {.consumer.consumer = args_key(fcinfo, 0, "consumer")};
-
-	store_begin_write("fencing_outbox_unsubscribe()");
-
-	call.consumers = store_table_open(STORE_OUTBOX_CONSUMERS, RowExclusiveLock);
-	store_until_decided(look_unsubscribe, &call);
-	if (call.consumer.found)
-	{
-		store_require_visible(call.consumers, call.consumer.tuple);
-		store_delete(call.consumers, call.consumer.tuple);
-	}
-	forget_acks(PointerGetDatum(call.consumer.consumer));
-	table_close(call.consumers, NoLock);
-	ForceSyncCommit();
-	PG_RETURN_VOID();
-}
-
-/* Waits for an acknowledgement in flight; then its rows are seen. */
-static bool
-look_unsubscribe(void *arg, Snapshot snapshot)
-{
-	RelayCall  *call = (RelayCall *) arg;
-
-	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
-	return !call->consumer.found ||
-		store_lock_row(call->consumers, call->consumer.tuple, LockWaitBlock) == STORE_LOCKED;
-}
-
-/* All of a consumer, whose row is locked. */
-static void
-forget_acks(Datum consumer)
-{
-	Relation	acks = store_table_open(STORE_OUTBOX_ACKS, RowExclusiveLock);
-	Snapshot	snapshot = store_fresh_snapshot();
-	ListCell   *lc;
-
-	/* a purge may have been faster; nobody else, with the consumer locked */
-	foreach(lc, store_find_all(acks, 1, &consumer, snapshot))
-	{
-		HeapTuple	ack = (HeapTuple) lfirst(lc);
-
-		if (store_lock_row(acks, ack, LockWaitBlock) != STORE_LOCKED)
-			continue;
-		store_require_visible(acks, ack);
-		store_delete(acks, ack);
-	}
-	UnregisterSnapshot(snapshot);
-	table_close(acks, NoLock);
-}
-
-/*
  * fencing_outbox_read(consumer text, token bigint, max_rows int)
- *	→ SETOF outcome, id, aggregate_type, aggregate_id, type, payload, created_at
+ *	→ SETOF outcome, id, aggregate_type, aggregate_id, type, payload, created_at, attempts
  */
 Datum
 fencing_outbox_read(PG_FUNCTION_ARGS)
@@ -274,7 +177,7 @@ fencing_outbox_read(PG_FUNCTION_ARGS)
 	if (current)
 		put_pending(&call, (ReturnSetInfo *) fcinfo->resultinfo, max_rows);
 	else
-		put_row((ReturnSetInfo *) fcinfo->resultinfo, FENCING_STALE, NULL);
+		put_row((ReturnSetInfo *) fcinfo->resultinfo, FENCING_STALE, NULL, 0);
 	outbox_end_relay(&call);
 	return (Datum) 0;
 }
@@ -297,8 +200,10 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 	Relation	acks = store_table_open(STORE_OUTBOX_ACKS, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 	HTAB	   *blocked = make_blocked();
+	OutboxAttempts attempts;
 	OutboxWalk	walk;
 	OutboxEvent event;
+	int			nrows = 0;
 
 	outbox_scan_find_consumer(call->consumers, consumer, snapshot);
 	if (!consumer->found)
@@ -306,21 +211,51 @@ put_pending(RelayCall *call, ReturnSetInfo *rsinfo, int max_rows)
 	if (IsolationIsSerializable())
 		(void) store_visible_to_transaction(call->consumers, consumer->tuple);
 
+	outbox_attempt_begin(&attempts, consumer);
 	outbox_scan_walk(&walk, consumer, outbox, acks, consumer->after_no, snapshot, snapshot);
-	while (max_rows > 0 && outbox_scan_walk_next(&walk, &event))
+	while (nrows < max_rows && outbox_scan_walk_next(&walk, &event))
 	{
 		if (event.parked)
 			block(blocked, &walk.events);
 		else if (!is_blocked(blocked, &walk.events))
 		{
-			put_row(rsinfo, FENCING_CURRENT, &walk.events);
-			max_rows--;
+			put_row(rsinfo, FENCING_CURRENT, &walk.events, outbox_attempt_next(&attempts, event.no));
+			nrows++;
 		}
 	}
 	outbox_scan_walk_end(&walk);
+	outbox_attempt_end(&attempts);
 	UnregisterSnapshot(snapshot);
 	table_close(acks, AccessShareLock);
 	table_close(outbox, AccessShareLock);
+	if (nrows == 0 && walk.passed > PASSED_IN_VAIN && !IsolationUsesXactSnapshot())
+		tidy_up(call);
+}
+
+/*
+ * What was passed over in vain is not looked at again: events of the other
+ * parts of the consumer, of which this one may get few, or those before a
+ * subscription.  An acknowledgement does the same, but there is nothing to
+ * acknowledge.
+ *
+ * Takes the lock on the consumer's row that an acknowledgement waits for, if
+ * it is free.  There is nothing to deliver, so the transaction has no reason
+ * to go on.
+ */
+static void
+tidy_up(RelayCall *call)
+{
+	Snapshot	snapshot = store_fresh_snapshot();
+
+	outbox_scan_find_consumer(call->consumers, &call->consumer, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (!call->consumer.found ||
+		store_lock_row(call->consumers, call->consumer.tuple, LockWaitSkip) != STORE_LOCKED)
+		return;
+	call->outbox = store_table_open(STORE_OUTBOX, AccessShareLock);
+	call->acks = store_table_open(STORE_OUTBOX_ACKS, RowExclusiveLock);
+	outbox_ack_compact(call);
+	call->job.wrote = true;
 }
 
 /* The aggregates of parked events, by their keys. */
@@ -404,18 +339,20 @@ match_blocked(const void *a, const void *b, Size keysize)
 
 /* A row of the answer; event NULL: none is there. */
 static void
-put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event)
+put_row(ReturnSetInfo *rsinfo, FencingOutcome outcome, OutboxScan *event, int64 attempts)
 {
 	static const int columns[] = {
 		Anum_outbox_id, Anum_outbox_aggregatetype, Anum_outbox_aggregateid, Anum_outbox_type,
 		Anum_outbox_payload, Anum_outbox_created_at
 	};
-	Datum		values[7] = {0};
-	bool		nulls[7] = {false, true, true, true, true, true, true};
+	Datum		values[8] = {0};
+	bool		nulls[8] = {false, true, true, true, true, true, true, true};
 
 	values[0] = args_outcome_datum(TupleDescAttr(rsinfo->setDesc, 0)->atttypid, outcome);
 	for (int i = 1; event != NULL && i < 7; i++)
 		values[i] = slot_getattr(event->slot, columns[i - 1], &nulls[i]);
+	values[7] = Int64GetDatum(attempts);
+	nulls[7] = event == NULL;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -456,8 +393,20 @@ outbox_end_relay(RelayCall *call)
 void
 outbox_not_subscribed(const RelayCall *call)
 {
+	const char *consumer = text_to_cstring(call->job.job_key);
+	OutboxConsumer part = {.consumer = cstring_to_text(psprintf("%s/1", consumer))};
+	Snapshot	snapshot = store_fresh_snapshot();
+
+	outbox_scan_find_consumer(call->consumers, &part, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (part.found && part.parts > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("consumer \"%s\" is divided into %d parts", consumer, part.parts),
+				 errhint("Acquire and name one of them: \"%s/1\" to \"%s/%d\".", consumer, consumer,
+						 part.parts)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("consumer \"%s\" is not subscribed", text_to_cstring(call->job.job_key)),
+			 errmsg("consumer \"%s\" is not subscribed", consumer),
 			 errhint("Call fencing_outbox_subscribe() first.")));
 }

@@ -52,6 +52,8 @@ typedef struct OutboxConsumer
 	Datum		values[Natts_outbox_consumers];
 	bool		nulls[Natts_outbox_consumers];
 	int64		after_no;
+	int			part;			/* from 1, of parts */
+	int			parts;
 } OutboxConsumer;
 
 typedef struct OutboxEvent
@@ -59,6 +61,7 @@ typedef struct OutboxEvent
 	int64		no;
 	int64		era;
 	FullTransactionId xid;
+	uint32		hash;			/* of its aggregate */
 	text	   *aggregate_type;
 	text	   *aggregate_id;
 	bool		parked;
@@ -74,17 +77,36 @@ typedef struct OutboxAck
 	bool		parked;			/* else acknowledged */
 } OutboxAck;
 
+/* Through what a consumer has said, beside ascending numbers of events. */
+typedef struct OutboxAckCursor
+{
+	OutboxScan	scan;
+	Snapshot	snapshot;
+	OutboxAck	ack;			/* the first that does not end before */
+} OutboxAckCursor;
+
 /* Through the pending events of a consumer, in the order of their numbers. */
 typedef struct OutboxWalk
 {
 	const OutboxConsumer *consumer;
 	Snapshot	snapshot;
 	OutboxScan	events;
-	OutboxScan	acks;
-	OutboxAck	ack;			/* the first that does not end before */
+	OutboxAckCursor acks;
 	const int64 *done;			/* these are acknowledged as well */
 	int			ndone;
+	int64		passed;			/* events that were not pending */
 } OutboxWalk;
+
+/* How often a consumer's events have been delivered. */
+typedef struct OutboxAttempts
+{
+	Relation	rel;
+	const OutboxConsumer *consumer;
+	Snapshot	snapshot;
+	int64		through_no;		/* the highest that has been delivered */
+	int64		last_no;		/* now as well */
+	List	   *again;			/* numbers below that are delivered again */
+} OutboxAttempts;
 
 /* One call of a relay. */
 typedef struct RelayCall
@@ -126,12 +148,15 @@ extern int64 outbox_settle_last_no(void);
 extern void outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot snapshot);
 extern bool outbox_scan_is_pending(const OutboxConsumer *consumer, Relation acks,
 								   const OutboxEvent *event, Snapshot snapshot);
+extern bool outbox_scan_is_of_part(const OutboxConsumer *consumer, const OutboxEvent *event);
 extern bool outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot,
 								   OutboxEvent *event);
 extern void outbox_scan_find_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
 								 Snapshot snapshot, OutboxAck *ack);
 extern void outbox_scan_next_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
 								 Snapshot snapshot, OutboxAck *ack);
+extern HeapTuple outbox_scan_next_attempt(Relation attempts, const OutboxConsumer *consumer,
+										  int64 event_no, Snapshot snapshot);
 extern void outbox_scan_walk(OutboxWalk *walk, const OutboxConsumer *consumer, Relation outbox,
 							 Relation acks, int64 after_no, Snapshot snapshot,
 							 Snapshot scan_snapshot);
@@ -140,11 +165,30 @@ extern void outbox_scan_walk_aggregate(OutboxWalk *walk, const OutboxConsumer *c
 									   Snapshot snapshot);
 extern bool outbox_scan_walk_next(OutboxWalk *walk, OutboxEvent *event);
 extern void outbox_scan_walk_end(OutboxWalk *walk);
-extern void outbox_scan_events(OutboxScan *scan, Relation outbox);
+extern void outbox_scan_acks(OutboxAckCursor *cursor, Relation acks, const text *consumer,
+							 int64 after_no, Snapshot snapshot);
+extern const OutboxAck *outbox_scan_ack_of(OutboxAckCursor *cursor, int64 no);
+extern void outbox_scan_acks_end(OutboxAckCursor *cursor);
+extern bool outbox_scan_wants(const OutboxConsumer *consumer, const OutboxEvent *event);
+extern void outbox_scan_events(OutboxScan *scan, Relation outbox, int64 after_no);
 extern bool outbox_scan_next_event(OutboxScan *scan, Snapshot snapshot, OutboxEvent *event);
 extern void outbox_scan_jump(OutboxScan *scan, int64 number);
 extern void outbox_scan_events_end(OutboxScan *scan);
 extern Datum outbox_scan_get(OutboxScan *scan, int attnum);
+
+/*
+ * outbox_ack.c: what is done
+ */
+extern void outbox_ack_compact(RelayCall *call);
+
+/*
+ * outbox_attempt.c: how often events have been delivered
+ */
+extern void outbox_attempt_begin(OutboxAttempts *attempts, const OutboxConsumer *consumer);
+extern int64 outbox_attempt_next(OutboxAttempts *attempts, int64 event_no);
+extern void outbox_attempt_end(OutboxAttempts *attempts);
+extern void outbox_attempt_forget(const RelayCall *call);
+extern void outbox_attempt_forget_all(const text *consumer);
 
 /*
  * outbox_purge.c: events that are done for all

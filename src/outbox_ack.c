@@ -61,8 +61,9 @@ static void count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts);
 static int64 count_up_to(RelayCall *call, const OutboxEvent *last, Snapshot snapshot);
 static bool ack_locked(void *arg);
 static void write_consumer(RelayCall *call);
-static void compact(RelayCall *call);
 static int64 *done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count);
+static bool is_as_good_as_done(RelayCall *call, int64 no, const int64 *done, int ndone,
+							   Snapshot snapshot);
 static int	compare_numbers(const void *a, const void *b);
 static bool is_joined(RelayCall *call, int64 event_no, int64 next_no, const int64 *done, int ndone,
 					  Snapshot snapshot);
@@ -246,7 +247,8 @@ count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 		OutboxEvent *event = (OutboxEvent *) palloc(sizeof(OutboxEvent));
 
 		CHECK_FOR_INTERRUPTS();
-		if (!outbox_scan_find_event(call->outbox, call->ids[i], snapshot, event))
+		if (!outbox_scan_find_event(call->outbox, call->ids[i], snapshot, event) ||
+			!outbox_scan_is_of_part(consumer, event))
 			continue;
 		counts->known++;
 		if (outbox_scan_is_pending(consumer, call->acks, event, snapshot))
@@ -323,7 +325,8 @@ ack_locked(void *arg)
 		call->job.outcome = FENCING_CONFLICT;
 	else
 	{
-		compact(call);
+		outbox_ack_compact(call);
+		outbox_attempt_forget(call);
 		ForceSyncCommit();
 		call->affected = call->nids;
 		call->job.outcome = FENCING_COMMITTED;
@@ -345,10 +348,11 @@ write_consumer(RelayCall *call)
 
 /*
  * Keeps the pending events of the call as done: moves after_no as far as it
- * goes, and keeps what is done above in as few rows as possible.
+ * goes, and keeps what is done above in as few rows as possible.  The
+ * consumer's row is locked.
  */
-static void
-compact(RelayCall *call)
+void
+outbox_ack_compact(RelayCall *call)
 {
 	OutboxConsumer *consumer = &call->consumer;
 	int64		settled_no = outbox_settle();
@@ -421,7 +425,7 @@ done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count)
 		if (!ack.parked)
 		{
 			Assert(ack.event_no == ack.through_no);
-			if (*count == size)
+			if (*count + 1 == size)
 			{
 				size *= 2;
 				numbers = (int64 *) repalloc(numbers, size * sizeof(int64));
@@ -432,7 +436,30 @@ done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count)
 		outbox_scan_next_ack(call->acks, consumer, ack.event_no, snapshot, &ack);
 	}
 	qsort(numbers, *count, sizeof(int64), compare_numbers);
+	if (is_as_good_as_done(call, settled_no, numbers, *count, snapshot))
+	{
+		numbers[(*count)++] = settled_no;
+		qsort(numbers, *count, sizeof(int64), compare_numbers);
+	}
 	return numbers;
+}
+
+/*
+ * Whether a number may be kept as done that is of no event of this consumer.
+ * Then a range reaches up to it, and the events of other parts that are
+ * before it are passed over once.
+ */
+static bool
+is_as_good_as_done(RelayCall *call, int64 no, const int64 *done, int ndone, Snapshot snapshot)
+{
+	OutboxConsumer *consumer = &call->consumer;
+	OutboxAck	ack;
+
+	if ((consumer->parts == 1 && call->pending != NIL) || no <= consumer->after_no ||
+		bsearch(&no, done, ndone, sizeof(int64), compare_numbers) != NULL)
+		return false;
+	outbox_scan_find_ack(call->acks, consumer, no, snapshot, &ack);
+	return !(ack.found && ack.through_no >= no) && is_joined(call, no - 1, no, done, ndone, snapshot);
 }
 
 /* Ascending. */

@@ -62,7 +62,7 @@ outbox_purge(TimestampTz before, int max_rows, int *count)
 	read_consumers(&purge);
 
 	*count = 0;
-	outbox_scan_events(&events, purge.outbox);
+	outbox_scan_events(&events, purge.outbox, 0);
 	while (*count < max_rows && younger < max_rows &&
 		   outbox_scan_next_event(&events, purge.snapshot, &event))
 	{

@@ -30,6 +30,7 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "outbox.h"
+#include "port/pg_crc32c.h"
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -54,11 +55,12 @@ static void read_event(OutboxScan *scan, OutboxEvent *event);
 static void find_ack(Relation acks, const OutboxConsumer *consumer, StrategyNumber strategy,
 					 RegProcedure function, int64 event_no, Snapshot snapshot, OutboxAck *ack);
 static void read_ack(OutboxScan *scan, OutboxAck *ack);
-static void walk_acks_to(OutboxWalk *walk, int64 no);
 static bool is_done_as_well(const OutboxWalk *walk, int64 no);
 static bool concerns(const OutboxConsumer *consumer, const OutboxEvent *event);
 static bool wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
 				  int64 era, FullTransactionId xid);
+static uint32 hash_aggregate(const text *type, const text *id);
+static bool is_of_part(uint32 hash, int part, int parts);
 
 PG_FUNCTION_INFO_V1(fencing_outbox_wants);
 
@@ -69,6 +71,9 @@ static const OutboxIndex by_aggregate = {"outbox_aggregate_idx", 3,
 };
 static const OutboxIndex acks_by_no = {"outbox_acks_pkey", 2,
 	{Anum_outbox_acks_consumer, Anum_outbox_acks_event_no}
+};
+static const OutboxIndex attempts_by_no = {"outbox_attempts_pkey", 2,
+	{Anum_outbox_attempts_consumer, Anum_outbox_attempts_event_no}
 };
 
 /* Reads the consumer's row; found or not. */
@@ -83,6 +88,8 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 		return;
 	store_read_row(consumers, consumer->tuple, consumer->values, consumer->nulls);
 	consumer->after_no = DatumGetInt64(consumer->values[Anum_outbox_consumers_after_no - 1]);
+	consumer->part = DatumGetInt32(consumer->values[Anum_outbox_consumers_part - 1]);
+	consumer->parts = DatumGetInt32(consumer->values[Anum_outbox_consumers_parts - 1]);
 
 	/*
 	 * asked about each event: then it need not be unpacked, and kept, each
@@ -103,14 +110,28 @@ outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consumer, Snapshot
 static bool
 concerns(const OutboxConsumer *consumer, const OutboxEvent *event)
 {
+	return event->no > consumer->after_no && outbox_scan_is_of_part(consumer, event) &&
+		outbox_scan_wants(consumer, event);
+}
+
+/* Whether the subscription is for it, be it of this part or of another. */
+bool
+outbox_scan_wants(const OutboxConsumer *consumer, const OutboxEvent *event)
+{
 	const Datum *values = consumer->values;
 
-	return event->no > consumer->after_no &&
-		wants(consumer->nulls[Anum_outbox_consumers_since - 1],
-			  values[Anum_outbox_consumers_since - 1],
-			  DatumGetInt64(values[Anum_outbox_consumers_since_era - 1]),
-			  DatumGetFullTransactionId(values[Anum_outbox_consumers_since_xid - 1]),
-			  event->era, event->xid);
+	return wants(consumer->nulls[Anum_outbox_consumers_since - 1],
+				 values[Anum_outbox_consumers_since - 1],
+				 DatumGetInt64(values[Anum_outbox_consumers_since_era - 1]),
+				 DatumGetFullTransactionId(values[Anum_outbox_consumers_since_xid - 1]),
+				 event->era, event->xid);
+}
+
+/* Whether the event's aggregate is one of this part of the consumer. */
+bool
+outbox_scan_is_of_part(const OutboxConsumer *consumer, const OutboxEvent *event)
+{
+	return is_of_part(event->hash, consumer->part, consumer->parts);
 }
 
 /* Whether it is to be delivered, or is parked. */
@@ -158,12 +179,29 @@ find_ack(Relation acks, const OutboxConsumer *consumer, StrategyNumber strategy,
 	if (ack->found)
 	{
 		read_ack(&scan, ack);
-		ack->row = ExecCopySlotHeapTuple(scan.slot);
+		if (ack->row == NULL)
+			ack->row = ExecCopySlotHeapTuple(scan.slot);
 	}
 	scan_end(&scan);
 }
 
-/* The row of the scan, but for its position. */
+/* The first row of attempts that begins after the number, or NULL. */
+HeapTuple
+outbox_scan_next_attempt(Relation attempts, const OutboxConsumer *consumer, int64 event_no,
+						 Snapshot snapshot)
+{
+	OutboxScan	scan;
+	HeapTuple	row;
+
+	scan_begin(&scan, attempts, &attempts_by_no, SnapshotAny);
+	scan_equal(&scan, F_TEXTEQ, PointerGetDatum(consumer->consumer));
+	scan_from(&scan, BTGreaterStrategyNumber, F_INT8GT, event_no);
+	row = scan_next(&scan, snapshot) ? ExecCopySlotHeapTuple(scan.slot) : NULL;
+	scan_end(&scan);
+	return row;
+}
+
+/* What the scan's row says; of a parked event the row, too. */
 static void
 read_ack(OutboxScan *scan, OutboxAck *ack)
 {
@@ -171,6 +209,7 @@ read_ack(OutboxScan *scan, OutboxAck *ack)
 	ack->event_no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_acks_event_no));
 	ack->through_no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_acks_through_no));
 	ack->parked = slot_attisnull(scan->slot, Anum_outbox_acks_acked_at);
+	ack->row = ack->parked ? ExecCopySlotHeapTuple(scan->slot) : NULL;
 }
 
 /*
@@ -188,10 +227,7 @@ outbox_scan_walk(OutboxWalk *walk, const OutboxConsumer *consumer, Relation outb
 	scan_begin(&walk->events, outbox, &by_no, scan_snapshot);
 	scan_from(&walk->events, BTGreaterStrategyNumber, F_INT8GT, after_no);
 
-	outbox_scan_find_ack(acks, consumer, after_no, snapshot, &walk->ack);
-	scan_begin(&walk->acks, acks, &acks_by_no, SnapshotAny);
-	scan_equal(&walk->acks, F_TEXTEQ, PointerGetDatum(consumer->consumer));
-	scan_from(&walk->acks, BTGreaterStrategyNumber, F_INT8GT, after_no);
+	outbox_scan_acks(&walk->acks, acks, consumer->consumer, after_no, snapshot);
 }
 
 /* The same of one aggregate, that of the event, from the consumer's first. */
@@ -213,37 +249,68 @@ outbox_scan_walk_next(OutboxWalk *walk, OutboxEvent *event)
 {
 	while (scan_next(&walk->events, walk->snapshot))
 	{
-		bool		said;
+		const OutboxAck *ack;
 
 		read_event(&walk->events, event);
-		walk_acks_to(walk, event->no);
-		said = walk->ack.found && walk->ack.event_no <= event->no;
-		if (said && !walk->ack.parked)
+		ack = outbox_scan_ack_of(&walk->acks, event->no);
+		if (ack != NULL && !ack->parked)
 		{
-			if (walk->ack.through_no > event->no)
-				outbox_scan_jump(&walk->events, walk->ack.through_no);
+			if (ack->through_no > event->no)
+				outbox_scan_jump(&walk->events, ack->through_no);
+			walk->passed++;
 			continue;
 		}
 		if (!concerns(walk->consumer, event) || is_done_as_well(walk, event->no))
+		{
+			walk->passed++;
 			continue;
-		event->parked = said;
+		}
+		event->parked = ack != NULL;
 		return true;
 	}
 	return false;
 }
 
-/* To the first ack that does not end before the number. */
-static void
-walk_acks_to(OutboxWalk *walk, int64 no)
+/*
+ * Begins to go through what a consumer has said, for numbers that are above.
+ */
+void
+outbox_scan_acks(OutboxAckCursor *cursor, Relation acks, const text *consumer, int64 after_no,
+				 Snapshot snapshot)
 {
-	while (walk->ack.found ? walk->ack.through_no < no : walk->acks.nkeys > 0)
+	OutboxConsumer said = {.consumer = unconstify(text *, consumer)};
+
+	cursor->snapshot = snapshot;
+	outbox_scan_find_ack(acks, &said, after_no, snapshot, &cursor->ack);
+	scan_begin(&cursor->scan, acks, &acks_by_no, SnapshotAny);
+	scan_equal(&cursor->scan, F_TEXTEQ, PointerGetDatum(consumer));
+	scan_from(&cursor->scan, BTGreaterStrategyNumber, F_INT8GT, after_no);
+}
+
+/*
+ * What was said of the number, or NULL.  Numbers come in ascending order.
+ */
+const OutboxAck *
+outbox_scan_ack_of(OutboxAckCursor *cursor, int64 no)
+{
+	OutboxAck  *ack = &cursor->ack;
+
+	while (ack->found ? ack->through_no < no : cursor->scan.nkeys > 0)
 	{
-		walk->ack.found = scan_next(&walk->acks, walk->snapshot);
-		if (walk->ack.found)
-			read_ack(&walk->acks, &walk->ack);
+		ack->found = scan_next(&cursor->scan, cursor->snapshot);
+		if (ack->found)
+			read_ack(&cursor->scan, ack);
 		else
-			walk->acks.nkeys = 0;	/* there are no more */
+			cursor->scan.nkeys = 0; /* there are no more */
 	}
+	return ack->found && ack->event_no <= no ? ack : NULL;
+}
+
+/* Closes what outbox_scan_acks() opened. */
+void
+outbox_scan_acks_end(OutboxAckCursor *cursor)
+{
+	scan_end(&cursor->scan);
 }
 
 /* Whether it is among those that the caller is acknowledging. */
@@ -269,7 +336,7 @@ is_done_as_well(const OutboxWalk *walk, int64 no)
 void
 outbox_scan_walk_end(OutboxWalk *walk)
 {
-	scan_end(&walk->acks);
+	outbox_scan_acks_end(&walk->acks);
 	scan_end(&walk->events);
 }
 
@@ -401,12 +468,12 @@ scan_next(OutboxScan *scan, Snapshot snapshot)
 	return false;
 }
 
-/* Begins to go through all events, in the order of their numbers. */
+/* Begins to go through all events above, in the order of their numbers. */
 void
-outbox_scan_events(OutboxScan *scan, Relation outbox)
+outbox_scan_events(OutboxScan *scan, Relation outbox, int64 after_no)
 {
 	scan_begin(scan, outbox, &by_no, SnapshotAny);
-	scan_from(scan, BTGreaterStrategyNumber, F_INT8GT, 0);
+	scan_from(scan, BTGreaterStrategyNumber, F_INT8GT, after_no);
 }
 
 /* The next one, without its aggregate; false if there is none. */
@@ -442,6 +509,8 @@ read_event(OutboxScan *scan, OutboxEvent *event)
 	event->no = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_no));
 	event->era = DatumGetInt64(outbox_scan_get(scan, Anum_outbox_era));
 	event->xid = DatumGetFullTransactionId(outbox_scan_get(scan, Anum_outbox_xid));
+	event->hash = hash_aggregate(DatumGetTextPP(outbox_scan_get(scan, Anum_outbox_aggregatetype)),
+								 DatumGetTextPP(outbox_scan_get(scan, Anum_outbox_aggregateid)));
 }
 
 /* Closes the index, too. */
@@ -476,18 +545,46 @@ wants(bool all, Datum since, int64 since_era, FullTransactionId since_xid,
 }
 
 /*
- * fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, era bigint, xid xid8)
- *	→ boolean: for the view
+ * CRC-32C of type and id, with a zero byte between them, which no text has.
+ * It decides which part of a consumer an event is for, also of those that are
+ * kept, so it must be the same for ever, on every machine: not one of the
+ * hash functions of PostgreSQL, whose values depend on the order of bytes.
+ */
+static uint32
+hash_aggregate(const text *type, const text *id)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, VARDATA_ANY(type), VARSIZE_ANY_EXHDR(type));
+	COMP_CRC32C(crc, "", 1);
+	COMP_CRC32C(crc, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Parts count from 1. */
+static bool
+is_of_part(uint32 hash, int part, int parts)
+{
+	return parts == 1 || hash % parts == (uint32) (part - 1);
+}
+
+/*
+ * fencing.outbox_wants(since pg_snapshot, since_era bigint, since_xid xid8, part int, parts int,
+ *	era bigint, xid xid8, aggregatetype text, aggregateid text) → boolean: for the view
  */
 Datum
 fencing_outbox_wants(PG_FUNCTION_ARGS)
 {
-	for (int i = 1; i < 5; i++)
+	for (int i = 1; i < PG_NARGS(); i++)
 	{
 		if (PG_ARGISNULL(i))
 			PG_RETURN_NULL();
 	}
-	PG_RETURN_BOOL(wants(PG_ARGISNULL(0), PG_GETARG_DATUM(0), PG_GETARG_INT64(1),
-						 PG_GETARG_FULLTRANSACTIONID(2), PG_GETARG_INT64(3),
-						 PG_GETARG_FULLTRANSACTIONID(4)));
+	PG_RETURN_BOOL(is_of_part(hash_aggregate(PG_GETARG_TEXT_PP(7), PG_GETARG_TEXT_PP(8)),
+							  PG_GETARG_INT32(3), PG_GETARG_INT32(4)) &&
+				   wants(PG_ARGISNULL(0), PG_GETARG_DATUM(0), PG_GETARG_INT64(1),
+						 PG_GETARG_FULLTRANSACTIONID(2), PG_GETARG_INT64(5),
+						 PG_GETARG_FULLTRANSACTIONID(6)));
 }

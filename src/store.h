@@ -44,6 +44,7 @@ typedef enum StoreTable
 	STORE_OUTBOX,
 	STORE_OUTBOX_CONSUMERS,
 	STORE_OUTBOX_ACKS,
+	STORE_OUTBOX_ATTEMPTS,
 	STORE_DOCUMENTS,
 	STORE_REVISIONS,
 	STORE_TARGETS,
@@ -135,7 +136,9 @@ typedef enum StoreTable
 #define Anum_outbox_consumers_since_xid 4
 #define Anum_outbox_consumers_after_no 5
 #define Anum_outbox_consumers_settled_no 6
-#define Natts_outbox_consumers		6
+#define Anum_outbox_consumers_part	7
+#define Anum_outbox_consumers_parts 8
+#define Natts_outbox_consumers		8
 
 #define Anum_outbox_acks_consumer	1
 #define Anum_outbox_acks_event_no	2
@@ -143,6 +146,13 @@ typedef enum StoreTable
 #define Anum_outbox_acks_acked_at	4
 #define Anum_outbox_acks_reason		5
 #define Natts_outbox_acks			5
+
+#define Anum_outbox_attempts_consumer 1
+#define Anum_outbox_attempts_event_no 2
+#define Anum_outbox_attempts_through_no 3
+#define Anum_outbox_attempts_attempts 4
+#define Anum_outbox_attempts_last_at 5
+#define Natts_outbox_attempts		5
 
 #define Anum_documents_document_id	1
 #define Anum_documents_version		2

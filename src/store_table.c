@@ -177,7 +177,9 @@ static const Column outbox_consumers_columns[Natts_outbox_consumers] = {
 	COLUMN("since_era", INT8OID),
 	COLUMN("since_xid", XID8OID),
 	COLUMN("after_no", INT8OID),
-	COLUMN("settled_no", INT8OID)
+	COLUMN("settled_no", INT8OID),
+	COLUMN("part", INT4OID),
+	COLUMN("parts", INT4OID)
 };
 
 static const Column outbox_acks_columns[Natts_outbox_acks] = {
@@ -186,6 +188,14 @@ static const Column outbox_acks_columns[Natts_outbox_acks] = {
 	COLUMN("through_no", INT8OID),
 	NULLABLE("acked_at", TIMESTAMPTZOID),
 	TEXT("reason", false)
+};
+
+static const Column outbox_attempts_columns[Natts_outbox_attempts] = {
+	KEY("consumer"),
+	COLUMN("event_no", INT8OID),
+	COLUMN("through_no", INT8OID),
+	COLUMN("attempts", INT8OID),
+	COLUMN("last_at", TIMESTAMPTZOID)
 };
 
 static const Column documents_columns[Natts_documents] = {
@@ -337,6 +347,7 @@ static const TableShape shapes[STORE_NTABLES] = {
 	[STORE_OUTBOX] = {SHAPE(outbox, 1),.by_queries = true,.immutable = true},
 	[STORE_OUTBOX_CONSUMERS] = {SHAPE(outbox_consumers, 1)},
 	[STORE_OUTBOX_ACKS] = {SHAPE(outbox_acks, 2)},
+	[STORE_OUTBOX_ATTEMPTS] = {SHAPE(outbox_attempts, 2)},
 	[STORE_DOCUMENTS] = {SHAPE(documents, 1)},
 	[STORE_REVISIONS] = {SHAPE(revisions, 2),.immutable = true},
 	[STORE_TARGETS] = {SHAPE(targets, 2)},
