@@ -29,7 +29,7 @@ OBJS = \
 	src/publish.o src/publish_read.o src/target.o src/apply.o src/apply_external.o \
 	src/tag.o src/tag_lock.o src/tag_event.o src/tag_subject.o src/tag_name.o \
 	src/tag_merge.o src/tag_migration.o src/tag_reconcile.o src/tag_list.o \
-	src/pass.o src/protect.o src/purge.o src/access.o
+	src/pass.o src/protect.o src/purge.o src/purge_position.o src/access.o
 PGFILEDESC = "fencing - leases, fencing tokens and receipts"
 
 # The suites find the extension in their database.  Canonical form and digests

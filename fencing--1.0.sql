@@ -311,9 +311,6 @@ CREATE TABLE fencing.receipts (
 	PRIMARY KEY (job_key, token, step)
 ) USING heap;
 
--- for fencing_purge(), which goes from the oldest on
-CREATE INDEX receipts_committed_at_idx ON fencing.receipts (committed_at);
-
 COMMENT ON TABLE fencing.receipts IS 'what has been committed under which token: never updated, deleted by purge and forget only';
 COMMENT ON COLUMN fencing.receipts.job_key IS 'the job';
 COMMENT ON COLUMN fencing.receipts.token IS 'the token it was committed with';
@@ -429,8 +426,9 @@ CREATE TABLE fencing.records (
 	PRIMARY KEY (tenant_id, operation, key)
 ) USING heap WITH (fillfactor = 90);
 
--- for fencing_purge(), which goes from the oldest of an operation on
-CREATE INDEX records_operation_idx ON fencing.records (operation, purged, committed_at);
+-- for fencing_purge(), which goes from the oldest of a schema on, and asks whether
+-- there is any
+CREATE INDEX records_schema_idx ON fencing.records (operation, hash_version, purged, committed_at);
 
 COMMENT ON TABLE fencing.records IS 'idempotency keys that have been used, and the results; after its retention a record is a tombstone';
 COMMENT ON COLUMN fencing.records.tenant_id IS 'whose key it is';
@@ -1775,10 +1773,12 @@ Errors: LF003, 42703, 22023, 39P01';
 --
 -- Retention: purge.c
 --
--- A register, not dumped.
-CREATE SEQUENCE fencing.purge_jobs_page MINVALUE 0 START 0;
+-- Registers, not dumped.
+CREATE SEQUENCE fencing.purge_jobs_position MINVALUE 0 START 0;
+CREATE SEQUENCE fencing.purge_receipts_position MINVALUE 0 START 0;
 
-COMMENT ON SEQUENCE fencing.purge_jobs_page IS 'page of fencing.leases from which fencing_purge() of jobs goes on';
+COMMENT ON SEQUENCE fencing.purge_receipts_position IS 'row of fencing.receipts from which fencing_purge() of receipts goes on';
+COMMENT ON SEQUENCE fencing.purge_jobs_position IS 'row of fencing.leases from which fencing_purge() of jobs goes on';
 
 CREATE FUNCTION fencing_purge(kind text, older_than interval, max_rows integer DEFAULT 10000,
 	OUT purged bigint, OUT more boolean)
@@ -1786,10 +1786,11 @@ AS 'MODULE_PATHNAME', 'fencing_purge'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION fencing_purge(text, interval, integer) IS
-'removes at most max_rows of what is older than an interval, the oldest first.
-For administrators. receipts: none of a job''s current token, and none of a
-job that is just committing. records: those that are older than the retention
-of their operation become tombstones, those older than its forget_after go.
+'removes at most max_rows of what is older than an interval. For
+administrators. receipts: none of a job''s current token, and none of a job that
+is just committing; each call looks at a part of all receipts. records: those that are older than the retention
+of their operation become tombstones, those older than its forget_after go, the
+oldest first.
 events: none that a subscribed consumer has not acknowledged. jobs: those whose
 lease ended, and which committed last, before that time, as fencing_forget()
 does; each call looks at a part of all jobs. What was purged is answered pruned

@@ -5,6 +5,10 @@
 \set VERBOSITY sqlstate
 SET client_min_messages = error;
 UPDATE fencing.floor SET floor = 0;
+-- A purge goes on where the last one ended, also one that was rolled back.
+CREATE FUNCTION pg_temp.from_start() RETURNS void LANGUAGE sql AS $$ SELECT setval('fencing.purge_receipts_position', 0) $$;
+TRUNCATE fencing.receipts;
+SELECT pg_temp.from_start();
 
 -- Every issue of a token, and every receipt, with a job: tokens count from 1.
 -- Receipts are aged by hand, in minutes.
@@ -101,9 +105,10 @@ SELECT * FROM fencing_advance('purge/x', 150);
 SELECT * FROM fencing_advance('purge/x', 201);
 
 --
--- max_rows and more; several jobs; the oldest first
+-- max_rows and more; several jobs; from where the last call ended
 --
-DELETE FROM fencing.receipts WHERE job_key LIKE 'purge/%';
+TRUNCATE fencing.receipts;
+SELECT pg_temp.from_start();
 SELECT count(pg_temp.issue('purge/' || j, 3)) FROM unnest('{j,k,l}'::text[]) j;
 SELECT count(pg_temp.receipt('purge/' || j, token, age, step)) FROM (VALUES
 	('j', 1, 200, 'a'), ('k', 1, 199, 'a'), ('l', 1, 198, 'a'), ('j', 1, 197, 'b'), ('k', 2, 196, 'a'), ('j', 2, 195, 'a'), ('l', 2, 194, 'a'),
@@ -134,6 +139,7 @@ SELECT * FROM left_over;
 SELECT job_key, purged_through FROM fences WHERE job_key IN ('purge/j', 'purge/k', 'purge/l');
 -- rolled back, all is as before
 ROLLBACK;
+SELECT pg_temp.from_start();
 SELECT * FROM left_over;
 SELECT job_key, purged_through FROM fences WHERE job_key IN ('purge/j', 'purge/k', 'purge/l');
 SELECT pg_temp.retry('purge/j', 1, 'a');
@@ -144,22 +150,27 @@ SELECT pg_temp.retry('purge/j', 1, 'a');
 ROLLBACK TO s;
 SELECT pg_temp.retry('purge/j', 1, 'a');
 COMMIT;
+SELECT pg_temp.from_start();
 -- "more" until nothing is left, however many at a time
 BEGIN;
 SELECT * FROM pg_temp.purge_all(1);
 SELECT * FROM left_over;
 ROLLBACK;
+SELECT pg_temp.from_start();
 BEGIN;
 SELECT * FROM pg_temp.purge_all(7);
 SELECT * FROM left_over;
 ROLLBACK;
+SELECT pg_temp.from_start();
 BEGIN;
 SELECT * FROM fencing_purge('receipts', '1 hour', 8);
 SELECT * FROM left_over;
 ROLLBACK;
+SELECT pg_temp.from_start();
 BEGIN;
 SELECT * FROM fencing_purge('receipts', '1 hour', 2147483647);
 ROLLBACK;
+SELECT pg_temp.from_start();
 -- A holder that keeps its token for months does not stand in the way of others.
 SELECT pg_temp.issue('purge/keeper');
 SELECT count(pg_temp.receipt('purge/keeper', 1, 10000 + i, i::text)) FROM generate_series(1, 500) i;
@@ -182,6 +193,7 @@ SELECT pg_temp.retry('purge/own', 1);
 SELECT purged > 0 AS purged FROM fencing_purge('receipts', '1 microsecond', 1000000);
 SELECT pg_temp.retry('purge/own', 1);
 ROLLBACK;
+SELECT pg_temp.from_start();
 -- A purge keeps tokens and leases as they are.
 SELECT pg_temp.issue('purge/lease');
 SELECT outcome FROM fencing_acquire('purge/lease', md5('A')::uuid, '1 hour');
@@ -210,7 +222,8 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE;
 END $$;
-DELETE FROM fencing.receipts WHERE job_key LIKE 'purge/%';
+TRUNCATE fencing.receipts;
+SELECT pg_temp.from_start();
 SELECT pg_temp.receipt('purge/a', 1, 60 * 24 * 45);
 SELECT kind, pg_temp.purge(kind, '1 hour') FROM unnest(ARRAY[NULL, '', 'receipt', 'Receipts', ' receipts', 'record', 'event']) kind;
 SELECT pg_temp.purge('receipts', NULL) AS older_than, pg_temp.purge('receipts', '1 hour', NULL) AS max_rows;

@@ -13,7 +13,7 @@ DELETE FROM fencing.receipts;
 TRUNCATE fencing.leases;
 DELETE FROM fencing.fences;
 UPDATE fencing.floor SET floor = 0;
-SELECT setval('fencing.purge_jobs_page', 0);
+SELECT setval('fencing.purge_jobs_position', 0);
 
 SELECT job, outcome, token FROM unnest(ARRAY['committed', 'expired', 'live', 'new', 'recent', 'released', 'revoked', 'steps']) job, fencing_acquire('purge_jobs/' || job, who('a'), '1 hour');
 SELECT outcome FROM fencing_advance('purge_jobs/external', 5);

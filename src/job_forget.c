@@ -27,7 +27,6 @@
 #include "catalog/pg_type.h"
 #include "job.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -231,32 +230,20 @@ choose(TimestampTz before, int max_rows, Keys *keys, bool *at_end)
 		" AND NOT EXISTS (SELECT FROM fencing.receipts r"
 		"  WHERE r.job_key OPERATOR(pg_catalog.=) l.job_key AND r.token OPERATOR(pg_catalog.=) l.token"
 		"  AND r.committed_at OPERATOR(pg_catalog.>=) $3)";
-	static const char position_query[] =
-		"SELECT p.last_value FROM fencing.purge_jobs_page p";
-	static const char move_query[] =
-		"SELECT pg_catalog.setval('fencing.purge_jobs_page', $1)";
 	Oid			argtypes[] = {TIDOID, TIDOID, TIMESTAMPTZOID};
-	Oid			move_argtypes[] = {INT8OID};
 	Relation	leases = store_table_open(STORE_LEASES, AccessShareLock);
-	int64		npages = RelationGetNumberOfBlocks(leases);
 	Snapshot	snapshot = store_fresh_snapshot();
-	ItemPointerData first;
-	ItemPointerData last;
-	Datum		args[] = {PointerGetDatum(&first), PointerGetDatum(&last),
-	TimestampTzGetDatum(before)};
-	int64		page;
-	Datum		next;
+	PagePosition position;
+	Datum		args[lengthof(argtypes)];
 
-	owner_query_bigints(position_query, 0, NULL, NULL, NULL, snapshot, 1, &page);
-	if (page >= npages)
-		page = 0;
-	ItemPointerSet(&first, (BlockNumber) page, 0);
-	page = Min(page + (max_rows + LEASES_PER_PAGE - 1) / LEASES_PER_PAGE, npages);
-	ItemPointerSet(&last, (BlockNumber) page, 0);
+	purge_position_begin(&position, "purge_jobs_position", leases,
+						 (max_rows + LEASES_PER_PAGE - 1) / LEASES_PER_PAGE);
+	args[0] = PointerGetDatum(&position.first);
+	args[1] = PointerGetDatum(&position.end);
+	args[2] = TimestampTzGetDatum(before);
 	owner_query_run(query, lengthof(args), argtypes, args, NULL, snapshot, copy_keys, keys);
-	*at_end = page >= npages;
-	next = Int64GetDatum(*at_end ? 0 : page);
-	owner_query_run(move_query, 1, move_argtypes, &next, NULL, NULL, NULL, NULL);
+	*at_end = position.at_end;
+	purge_position_keep(&position, &position.end);
 	UnregisterSnapshot(snapshot);
 	table_close(leases, AccessShareLock);
 }

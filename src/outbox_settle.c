@@ -34,21 +34,11 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
-#include "access/tableam.h"
-#include "catalog/namespace.h"
+#include "access/table.h"
 #include "catalog/pg_type.h"
-#include "executor/tuptable.h"
 #include "outbox.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
-/* the columns of a sequence */
-#define SEQUENCE_LAST_VALUE	1
-#define SEQUENCE_IS_CALLED	3
-
-static int64 read_sequence(const char *name);
 static void turn_tag(LOCKTAG *tag, int64 turn);
 static bool begin_turn(int64 last_no);
 
@@ -68,7 +58,7 @@ outbox_settle_enter(void)
 
 	for (;;)
 	{
-		int64		turn = read_sequence("outbox_turn");
+		int64		turn = store_read_sequence("outbox_turn");
 
 		(void) LockAcquire(&tags[turn % 2], RowExclusiveLock, false, false);
 
@@ -76,7 +66,7 @@ outbox_settle_enter(void)
 		 * with the lock of the present turn the one after the next cannot
 		 * begin
 		 */
-		if (read_sequence("outbox_turn") == turn)
+		if (store_read_sequence("outbox_turn") == turn)
 			break;
 		LockRelease(&tags[turn % 2], RowExclusiveLock, false);
 	}
@@ -91,10 +81,10 @@ int64
 outbox_settle(void)
 {
 	int64		last_no = outbox_settle_last_no();
-	int64		settled_no = read_sequence("outbox_settled_no");
+	int64		settled_no = store_read_sequence("outbox_settled_no");
 
 	for (int i = 0; i < 2 && settled_no < last_no && begin_turn(last_no); i++)
-		settled_no = read_sequence("outbox_settled_no");
+		settled_no = store_read_sequence("outbox_settled_no");
 	return settled_no;
 }
 
@@ -102,7 +92,7 @@ outbox_settle(void)
 int64
 outbox_settle_last_no(void)
 {
-	return read_sequence("outbox_no_seq");
+	return store_read_sequence("outbox_no_seq");
 }
 
 /*
@@ -117,7 +107,7 @@ begin_turn(int64 last_no)
 		" pg_catalog.setval('fencing.outbox_turn', $2),"
 		" pg_catalog.setval('fencing.outbox_turn_no', $3)";
 	Oid			argtypes[] = {INT8OID, INT8OID, INT8OID};
-	int64		turn = read_sequence("outbox_turn");
+	int64		turn = store_read_sequence("outbox_turn");
 	bool		begun = false;
 	LOCKTAG		tag;
 
@@ -127,9 +117,9 @@ begin_turn(int64 last_no)
 		return false;
 
 	/* who was faster has held the same lock */
-	if (read_sequence("outbox_turn") == turn)
+	if (store_read_sequence("outbox_turn") == turn)
 	{
-		Datum		args[] = {Int64GetDatum(read_sequence("outbox_turn_no")),
+		Datum		args[] = {Int64GetDatum(store_read_sequence("outbox_turn_no")),
 		Int64GetDatum(turn + 1), Int64GetDatum(last_no)};
 
 		owner_query_run(query, lengthof(args), argtypes, args, NULL, NULL, NULL, NULL);
@@ -148,36 +138,5 @@ turn_tag(LOCKTAG *tag, int64 turn)
 
 	/* as that of an event, of which none is ever locked so */
 	key_lock_prefix_tag(tag, outbox, 1, &slot);
-	relation_close(outbox, AccessShareLock);
-}
-
-/*
- * The value of a sequence, 0 if none was ever set: as it is now, not as of
- * any snapshot.
- */
-static int64
-read_sequence(const char *name)
-{
-	Oid			relid = get_relname_relid(name, get_namespace_oid("fencing", false));
-	Relation	rel;
-	TableScanDesc scan;
-	TupleTableSlot *slot;
-	int64		value = 0;
-	bool		isnull;
-
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation \"fencing.%s\" does not exist", name),
-				 errhint("Create the extension fencing again.")));
-	rel = relation_open(relid, AccessShareLock);
-	scan = table_beginscan(rel, SnapshotAny, 0, NULL);
-	slot = table_slot_create(rel, NULL);
-	if (table_scan_getnextslot(scan, ForwardScanDirection, slot) &&
-		DatumGetBool(slot_getattr(slot, SEQUENCE_IS_CALLED, &isnull)))
-		value = DatumGetInt64(slot_getattr(slot, SEQUENCE_LAST_VALUE, &isnull));
-	ExecDropSingleTupleTableSlot(slot);
-	table_endscan(scan);
-	relation_close(rel, AccessShareLock);
-	return value;
+	table_close(outbox, AccessShareLock);
 }

@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -31,6 +32,9 @@
 #include "utils/inval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+/* a page seldom has ten times as many */
+#define RECEIPTS_PER_PAGE	8
 
 /*
  * What can be purged.  Each query takes $1, a time before which things are
@@ -45,19 +49,24 @@ typedef struct Purge
 } Purge;
 
 /*
- * Chooses the oldest receipts whose fences are free, and locks those as it
- * goes: a job that is committing is left for later and does not count.  Under
- * READ COMMITTED the locked row has the last word on what is superseded.
+ * The receipts on some pages ($2 <= ctid < $3), at most $4 of them: those
+ * whose fences are free, which are locked one by one.  A job that is committing
+ * is left for later, with those of its receipts that the query comes to
+ * meanwhile, and does not count: so newer receipts of a job may go while older
+ * ones stay.  That does no harm, since a receipt that is there is found before
+ * purged_through is looked at.  Under READ COMMITTED the locked row has the
+ * last word on what is superseded.
  */
 static const char receipts_query[] =
 "WITH purgeable AS MATERIALIZED ("
 " SELECT r.ctid AS tid, r.job_key, r.token"
 " FROM fencing.receipts r"
 " JOIN fencing.fences f ON f.job_key OPERATOR(pg_catalog.=) r.job_key"
-" WHERE r.committed_at OPERATOR(pg_catalog.<) $1"
+" WHERE r.ctid OPERATOR(pg_catalog.>=) $2 AND r.ctid OPERATOR(pg_catalog.<) $3"
+" AND r.committed_at OPERATOR(pg_catalog.<) $1"
 " AND r.token OPERATOR(pg_catalog.<) f.token"
-" ORDER BY r.committed_at"
-" LIMIT $2"
+" ORDER BY r.ctid"
+" LIMIT $4"
 " FOR NO KEY UPDATE OF f SKIP LOCKED"
 "), raised AS ("
 " UPDATE fencing.fences f"
@@ -69,45 +78,49 @@ static const char receipts_query[] =
 " WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT p.tid FROM purgeable p))"
 " RETURNING 1"
 ")"
-" SELECT (SELECT pg_catalog.count(*) FROM purged),"
-" (SELECT pg_catalog.count(*) FROM purgeable)";
+" SELECT (SELECT pg_catalog.count(*) FROM purged), p.n, p.last"
+" FROM (SELECT pg_catalog.count(*) AS n, pg_catalog.max(tid) AS last FROM purgeable) p";
 
 /*
  * Records become tombstones after the retention of their operation,
- * tombstones go after its forget_after.  One operation after the other, the
- * one with the oldest record first: so an index has the records in order, and
- * a batch costs the same however many there are.
+ * tombstones go after its forget_after.  One request schema of an operation
+ * after the other, the one with the oldest record first: so an index has the
+ * records in order, and a batch costs the same however many there are.
  */
 static const char records_query[] =
-"WITH operations AS MATERIALIZED ("
-" SELECT o.operation,"
+"WITH schemas AS MATERIALIZED ("
+" SELECT s.operation, s.hash_version,"
 " LEAST($1, fencing.before(o.retention)) AS expired_before,"
 " LEAST($1, fencing.before(o.forget_after)) AS ended_before"
-" FROM fencing.operations o"
+" FROM fencing.request_schemas s"
+" JOIN fencing.operations o ON o.operation OPERATOR(pg_catalog.=) s.operation"
 " ORDER BY (SELECT pg_catalog.min(r.committed_at) FROM fencing.records r"
-"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation AND NOT r.purged)"
+"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
+"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version AND NOT r.purged)"
 "), expired AS MATERIALIZED ("
 " SELECT r.tid"
-" FROM operations o"
+" FROM schemas s"
 " CROSS JOIN LATERAL (SELECT r.ctid AS tid"
 "  FROM fencing.records r"
-"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
+"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version"
 "  AND NOT r.purged"
-"  AND r.committed_at OPERATOR(pg_catalog.<) o.expired_before"
-"  AND r.committed_at OPERATOR(pg_catalog.>=) o.ended_before"
+"  AND r.committed_at OPERATOR(pg_catalog.<) s.expired_before"
+"  AND r.committed_at OPERATOR(pg_catalog.>=) s.ended_before"
 "  ORDER BY r.committed_at"
 "  LIMIT $2"
 "  FOR UPDATE SKIP LOCKED) r"
 " LIMIT $2"
 "), ended AS MATERIALIZED ("
 " SELECT r.tid"
-" FROM operations o"
+" FROM schemas s"
 " CROSS JOIN (VALUES (false), (true)) p (purged)"
 " CROSS JOIN LATERAL (SELECT r.ctid AS tid"
 "  FROM fencing.records r"
-"  WHERE r.operation OPERATOR(pg_catalog.=) o.operation"
+"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation"
+"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version"
 "  AND r.purged OPERATOR(pg_catalog.=) p.purged"
-"  AND r.committed_at OPERATOR(pg_catalog.<) o.ended_before"
+"  AND r.committed_at OPERATOR(pg_catalog.<) s.ended_before"
 "  ORDER BY r.committed_at"
 "  LIMIT $2"
 "  FOR UPDATE SKIP LOCKED) r"
@@ -127,7 +140,8 @@ static const char records_query[] =
 " OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM ended)";
 
 /*
- * A retired schema goes when no record is left that needs it.  The delete
+ * A retired schema goes when no record is left that needs it: one probe of an
+ * index, with LIMIT so that it is no join with all records.  The delete
  * needs a lock that no call with a new key holds: it would make such a
  * record.  A transaction that is yet to come cannot have retired it: then it
  * was one of the cluster that a dump came from, and is over.
@@ -141,9 +155,10 @@ static const char records_query[] =
 	"  pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())" \
 	"  AND COALESCE(s.retired_by OPERATOR(pg_catalog.<>)" \
 	"   pg_catalog.pg_current_xact_id_if_assigned(), true))" \
-	" AND NOT EXISTS (SELECT 1 FROM fencing.records r" \
+	" AND (SELECT 1 FROM fencing.records r" \
 	"  WHERE r.operation OPERATOR(pg_catalog.=) s.operation" \
-	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version)"
+	"  AND r.hash_version OPERATOR(pg_catalog.=) s.hash_version" \
+	"  LIMIT 1) IS NULL"
 
 static const char schemas_to_go_query[] = "SELECT pg_catalog.count(*)" SCHEMAS_TO_GO;
 static const char schemas_query[] = "DELETE" SCHEMAS_TO_GO;
@@ -162,15 +177,25 @@ static const char events_query[] =
 ")"
 " SELECT pg_catalog.count(*) FROM purged";
 
+static void purge_receipts(TimestampTz before, int max_rows, int64 *counts);
+static void read_receipts(SPITupleTable *rows, uint64 count, void *arg);
 static void purge_events(TimestampTz before, int max_rows, int64 *counts);
 static void purge_schemas(void);
 
 static const Purge purges[] = {
-	{"receipts", receipts_query, NULL},
+	{"receipts", NULL, NULL},
 	{"records", records_query, purge_schemas},
 	{"events", NULL, NULL},
 	{"jobs", NULL, NULL}
 };
+
+/* What a batch of receipts has done. */
+typedef struct ReceiptsPurge
+{
+	int64		gone;
+	int64		chosen;
+	ItemPointerData last;		/* the last one that was chosen */
+} ReceiptsPurge;
 
 static const Purge *arg_purge(FunctionCallInfo fcinfo, int argno);
 static TimestampTz time_before(int64 usecs);
@@ -261,6 +286,8 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	if (purge->query != NULL)
 		owner_query_bigints(purge->query, lengthof(args), argtypes, args, NULL, NULL,
 							lengthof(counts), counts);
+	else if (strcmp(purge->kind, "receipts") == 0)
+		purge_receipts(before, max_rows, counts);
 	else if (strcmp(purge->kind, "events") == 0)
 		purge_events(before, max_rows, counts);
 	else
@@ -270,6 +297,55 @@ run_purge(const Purge *purge, TimestampTz before, int max_rows, bool *more)
 	ForceSyncCommit();
 	*more = counts[1] == max_rows;
 	return counts[0];
+}
+
+/*
+ * One batch of receipts.  It goes through fencing.receipts from where the last
+ * one ended; a call looks at so many pages, however many of the receipts on
+ * them are to be kept, and no index has to be kept that each commit would
+ * write.  counts: how many are gone, and max_rows before the end.
+ */
+static void
+purge_receipts(TimestampTz before, int max_rows, int64 *counts)
+{
+	Oid			argtypes[] = {TIMESTAMPTZOID, TIDOID, TIDOID, INT4OID};
+	Relation	receipts = store_table_open(STORE_RECEIPTS, AccessShareLock);
+	PagePosition position;
+	ReceiptsPurge purge = {0};
+	Datum		args[lengthof(argtypes)];
+
+	purge_position_begin(&position, "purge_receipts_position", receipts, max_rows / RECEIPTS_PER_PAGE + 1);
+	args[0] = TimestampTzGetDatum(before);
+	args[1] = PointerGetDatum(&position.first);
+	args[2] = PointerGetDatum(&position.end);
+	args[3] = Int32GetDatum(max_rows);
+	owner_query_run(receipts_query, lengthof(args), argtypes, args, NULL, NULL, read_receipts, &purge);
+	counts[0] = purge.gone;
+	counts[1] = max_rows;
+	if (purge.chosen < max_rows)
+	{
+		if (position.at_end)
+			counts[1] = 0;
+		purge_position_keep(&position, &position.end);
+	}
+	else
+		purge_position_keep(&position, &purge.last);
+	table_close(receipts, AccessShareLock);
+}
+
+/* Out of SPI's memory. */
+static void
+read_receipts(SPITupleTable *rows, uint64 count, void *arg)
+{
+	ReceiptsPurge *purge = (ReceiptsPurge *) arg;
+	bool		isnull;
+	Datum		last;
+
+	purge->gone = DatumGetInt64(SPI_getbinval(rows->vals[0], rows->tupdesc, 1, &isnull));
+	purge->chosen = DatumGetInt64(SPI_getbinval(rows->vals[0], rows->tupdesc, 2, &isnull));
+	last = SPI_getbinval(rows->vals[0], rows->tupdesc, 3, &isnull);
+	if (!isnull)
+		purge->last = *(ItemPointer) DatumGetPointer(last);
 }
 
 /* One batch of events: gone, chosen. */

@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/relation.h"
 #include "access/relscan.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -49,6 +50,10 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+
+/* the columns of a sequence */
+#define SEQUENCE_LAST_VALUE	1
+#define SEQUENCE_IS_CALLED	3
 
 typedef struct StoreScan
 {
@@ -572,4 +577,35 @@ store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot)
 	}
 	scan_end(&scan);
 	CommandCounterIncrement();
+}
+
+/*
+ * The value of a sequence of the schema fencing, 0 if none was ever set: as it
+ * is now, not as of any snapshot.  Raises 42P01.
+ */
+int64
+store_read_sequence(const char *name)
+{
+	Oid			relid = get_relname_relid(name, get_namespace_oid("fencing", false));
+	Relation	rel;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
+	int64		value = 0;
+	bool		isnull;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"fencing.%s\" does not exist", name),
+				 errhint("Create the extension fencing again.")));
+	rel = relation_open(relid, AccessShareLock);
+	scan = table_beginscan(rel, SnapshotAny, 0, NULL);
+	slot = table_slot_create(rel, NULL);
+	if (table_scan_getnextslot(scan, ForwardScanDirection, slot) &&
+		DatumGetBool(slot_getattr(slot, SEQUENCE_IS_CALLED, &isnull)))
+		value = DatumGetInt64(slot_getattr(slot, SEQUENCE_LAST_VALUE, &isnull));
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	relation_close(rel, AccessShareLock);
+	return value;
 }

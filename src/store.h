@@ -325,6 +325,23 @@ extern void store_update(Relation rel, HeapTuple old, const Datum *values,
 extern void store_delete(Relation rel, HeapTuple tuple);
 extern void store_delete_all(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 
+extern int64 store_read_sequence(const char *name);
+
+/*
+ * purge_position.c: where a purge goes on that goes through a table
+ */
+typedef struct PagePosition
+{
+	const char *sequence;
+	ItemPointerData first;
+	ItemPointerData end;		/* and without this one */
+	bool		at_end;			/* of the table */
+} PagePosition;
+
+extern void purge_position_begin(PagePosition *position, const char *sequence, Relation rel,
+								 int64 npages);
+extern void purge_position_keep(const PagePosition *position, const ItemPointerData *next);
+
 /*
  * key_lock.c: locks on rows that are not there yet, and on what has none
  */
