@@ -1770,6 +1770,24 @@ COMMENT ON FUNCTION fencing_guard_truncate() IS
 'trigger of fencing_protect(), fired before TRUNCATE.
 Errors: LF003, 42703, 22023, 39P01';
 
+CREATE VIEW fencing.protected_tables AS
+SELECT g.tgrelid::regclass AS relation,
+	CASE WHEN NOT g.by_row THEN 'rows are not guarded: it was detached from a partitioned table'
+		WHEN NOT g.by_truncate THEN 'TRUNCATE is not guarded: it became a partition later'
+		WHEN g.disabled THEN 'a trigger is disabled'
+		END AS problem
+FROM (SELECT t.tgrelid,
+		pg_catalog.bool_or(t.tgfoid OPERATOR(pg_catalog.=) 'fencing_guard_row()'::regprocedure) AS by_row,
+		pg_catalog.bool_or(t.tgfoid OPERATOR(pg_catalog.=) 'fencing_guard_truncate()'::regprocedure) AS by_truncate,
+		pg_catalog.bool_or(t.tgenabled OPERATOR(pg_catalog.=) ANY ('{D,R}'::"char"[])) AS disabled
+	FROM pg_catalog.pg_trigger t
+	WHERE t.tgfoid OPERATOR(pg_catalog.=) ANY (ARRAY['fencing_guard_row()'::regprocedure::oid, 'fencing_guard_truncate()'::regprocedure::oid])
+	GROUP BY t.tgrelid) g;
+
+COMMENT ON VIEW fencing.protected_tables IS 'tables that fencing_protect() guards, partitions included; readable by pg_monitor';
+COMMENT ON COLUMN fencing.protected_tables.relation IS 'the table';
+COMMENT ON COLUMN fencing.protected_tables.problem IS 'why it is not guarded as it should be: protect the partitioned table again, or unprotect the one that was detached; NULL: it is';
+
 --
 -- Retention: purge.c
 --
@@ -1796,6 +1814,29 @@ lease ended, and which committed last, before that time, as fencing_forget()
 does; each call looks at a part of all jobs. What was purged is answered pruned
 afterwards. more says whether to call again.
 Errors: 22004, 22023, 25006, 40001';
+
+CREATE VIEW fencing.retention_status AS
+SELECT 'events' AS kind, s.consumer AS name, s.oldest AS since, s.held,
+	'the consumer has not acknowledged them: is a relay running? fencing_outbox_unsubscribe(), if it is gone for good' AS remedy
+FROM fencing.outbox_status s
+WHERE s.pending OPERATOR(pg_catalog.>) 0
+UNION ALL
+SELECT 'request schema', pg_catalog.format('%s version %s', o.operation, o.hash_version), o.oldest,
+	o.records OPERATOR(pg_catalog.+) o.tombstones,
+	'it is retired, but records need it: fencing_purge() of records takes it with the last of them'
+FROM fencing.operation_status o
+WHERE o.retired AND o.records OPERATOR(pg_catalog.+) o.tombstones OPERATOR(pg_catalog.>) 0
+UNION ALL
+SELECT 'protected table', t.relation::text, NULL, NULL, t.problem
+FROM fencing.protected_tables t
+WHERE t.problem IS NOT NULL;
+
+COMMENT ON VIEW fencing.retention_status IS 'what is kept, or guarded, because of something that may be forgotten; readable by pg_monitor';
+COMMENT ON COLUMN fencing.retention_status.kind IS 'events, request schema or protected table';
+COMMENT ON COLUMN fencing.retention_status.name IS 'the consumer; the operation and its version; the table';
+COMMENT ON COLUMN fencing.retention_status.since IS 'when the oldest of what is kept was written';
+COMMENT ON COLUMN fencing.retention_status.held IS 'how much is kept: numbers of events, records';
+COMMENT ON COLUMN fencing.retention_status.remedy IS 'what to do';
 
 CREATE FUNCTION fencing.before(kept interval)
 RETURNS timestamptz
@@ -1934,5 +1975,6 @@ GRANT EXECUTE ON FUNCTION fencing_statement_cache() TO PUBLIC;
 GRANT USAGE ON SCHEMA fencing TO pg_monitor;
 GRANT SELECT ON fencing.lease_status, fencing.receipt_log, fencing.operation_status,
 	fencing.outbox_status, fencing.outbox_pending, fencing.outbox_parked, fencing.revision_history, fencing.rollout_status,
-	fencing.epoch_status, fencing.tag_export, fencing.revocations TO pg_monitor;
+	fencing.epoch_status, fencing.tag_export, fencing.revocations, fencing.protected_tables,
+	fencing.retention_status TO pg_monitor;
 GRANT EXECUTE ON FUNCTION fencing.epoch_start(), fencing.read_epoch() TO pg_monitor;
