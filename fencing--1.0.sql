@@ -199,9 +199,22 @@ SELECT pg_catalog.pg_extension_config_dump('fencing.leases', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.revocations', '');
 SELECT pg_catalog.pg_extension_config_dump('fencing.revocations_id_seq', '');
 
-CREATE FUNCTION fencing_acquire(job_key text, owner uuid, ttl interval DEFAULT '30 seconds',
-	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
-	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+CREATE TYPE fencing_lease_answer AS (
+	outcome fencing_outcome,
+	token bigint,
+	lease_until timestamptz,
+	safe_for_ms bigint,
+	retry_after_ms bigint);
+
+COMMENT ON TYPE fencing_lease_answer IS 'answer of fencing_acquire() and fencing_renew()';
+COMMENT ON COLUMN fencing_lease_answer.outcome IS 'acquired, renewed, held or lost';
+COMMENT ON COLUMN fencing_lease_answer.token IS 'the fencing token; NULL for held and lost';
+COMMENT ON COLUMN fencing_lease_answer.lease_until IS 'end of the lease by the clock of the server, for held that of the holder; NULL for lost, and while somebody is just taking the job';
+COMMENT ON COLUMN fencing_lease_answer.safe_for_ms IS 'milliseconds for which the holder may act, counted from just before it sent the call; NULL for held and lost';
+COMMENT ON COLUMN fencing_lease_answer.retry_after_ms IS 'milliseconds after which to try again; only for held';
+
+CREATE FUNCTION fencing_acquire(job_key text, owner uuid, ttl interval DEFAULT '30 seconds')
+RETURNS fencing_lease_answer
 AS 'MODULE_PATHNAME', 'fencing_acquire'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -214,9 +227,8 @@ from just before the call was sent. The token counts once the transaction has
 committed.
 Errors: 22004, 22023, 54000, 25006, 40001, 55000';
 
-CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds',
-	OUT outcome fencing_outcome, OUT token bigint, OUT lease_until timestamptz,
-	OUT safe_for_ms bigint, OUT retry_after_ms bigint)
+CREATE FUNCTION fencing_renew(job_key text, owner uuid, token bigint, ttl interval DEFAULT '30 seconds')
+RETURNS fencing_lease_answer
 AS 'MODULE_PATHNAME', 'fencing_renew'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -322,11 +334,24 @@ COMMENT ON COLUMN fencing.receipts.committed_at IS 'clock of the server under th
 
 SELECT pg_catalog.pg_extension_config_dump('fencing.receipts', '');
 
+CREATE TYPE fencing_commit_answer AS (
+	outcome fencing_outcome,
+	result jsonb,
+	committed_at timestamptz,
+	fence bigint,
+	error jsonb);
+
+COMMENT ON TYPE fencing_commit_answer IS 'answer of fencing_commit()';
+COMMENT ON COLUMN fencing_commit_answer.outcome IS 'committed, replayed, conflict, stale, pruned or failed';
+COMMENT ON COLUMN fencing_commit_answer.result IS 'first row of the statement; for replayed what it was then';
+COMMENT ON COLUMN fencing_commit_answer.committed_at IS 'clock of the server under the lock of the fence; for replayed and conflict what it was then';
+COMMENT ON COLUMN fencing_commit_answer.fence IS 'the highest token issued, or announced';
+COMMENT ON COLUMN fencing_commit_answer.error IS 'for failed: sqlstate, message, detail, hint, context';
+
 CREATE FUNCTION fencing_commit(job_key text, token bigint, payload jsonb,
 	statement text DEFAULT NULL, step text DEFAULT '',
-	report_errors boolean DEFAULT false, strict boolean DEFAULT false,
-	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
-	OUT fence bigint, OUT error jsonb)
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false)
+RETURNS fencing_commit_answer
 AS 'MODULE_PATHNAME', 'fencing_commit'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -480,11 +505,24 @@ COMMENT ON FUNCTION fencing_retire_request(text, integer) IS
 keep it.
 Errors: 22004, 22023, 54000, 25006, LF002';
 
+CREATE TYPE fencing_once_answer AS (
+	outcome fencing_outcome,
+	result jsonb,
+	committed_at timestamptz,
+	hash_version integer,
+	error jsonb);
+
+COMMENT ON TYPE fencing_once_answer IS 'answer of fencing_once()';
+COMMENT ON COLUMN fencing_once_answer.outcome IS 'committed, replayed, conflict, pruned, denied, held or failed';
+COMMENT ON COLUMN fencing_once_answer.result IS 'first row of the statement; for replayed what it was then';
+COMMENT ON COLUMN fencing_once_answer.committed_at IS 'clock of the server under the lock of the key; for replayed and conflict what it was then';
+COMMENT ON COLUMN fencing_once_answer.hash_version IS 'version of the request schema that identifies the request';
+COMMENT ON COLUMN fencing_once_answer.error IS 'for failed: sqlstate, message, detail, hint, context';
+
 CREATE FUNCTION fencing_once(tenant_id text, operation text, key text, request jsonb,
 	statement text DEFAULT NULL, auth jsonb DEFAULT NULL,
-	report_errors boolean DEFAULT false, strict boolean DEFAULT false, wait boolean DEFAULT true,
-	OUT outcome fencing_outcome, OUT result jsonb, OUT committed_at timestamptz,
-	OUT hash_version integer, OUT error jsonb)
+	report_errors boolean DEFAULT false, strict boolean DEFAULT false, wait boolean DEFAULT true)
+RETURNS fencing_once_answer
 AS 'MODULE_PATHNAME', 'fencing_once'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 

@@ -19,11 +19,13 @@
 #include "common/int.h"
 #include "fencing.h"
 #include "funcapi.h"
+#include "nodes/execnodes.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 
 static text *arg_name(FunctionCallInfo fcinfo, int argno, const char *name, bool may_be_empty);
 static char *interval_to_cstring(const Interval *interval);
+static TupleDesc row_of_function_scan(FunctionCallInfo fcinfo);
 
 static const char *const outcome_names[] = {
 	[FENCING_COMMITTED] = "committed",
@@ -257,6 +259,24 @@ args_outcome_name(FencingOutcome outcome)
 }
 
 /*
+ * What SELECT * FROM the function expects, which its caller has derived from
+ * the function's result type a moment ago; that is dear.  NULL for a call that
+ * stands elsewhere.
+ */
+static TupleDesc
+row_of_function_scan(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TupleDesc	tupdesc;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo))
+		return NULL;
+	tupdesc = rsinfo->expectedDesc;
+	return tupdesc != NULL && (tupdesc->tdtypeid != RECORDOID || tupdesc->tdtypmod >= 0) ?
+		tupdesc : NULL;
+}
+
+/*
  * The value to return from an SQL function: the outcome, and after it the
  * other columns in values and nulls (which a function whose only result is
  * the outcome leaves NULL).
@@ -265,19 +285,22 @@ Datum
 args_answer(FunctionCallInfo fcinfo, FencingOutcome outcome,
 			const Datum *values, const bool *nulls)
 {
-	TupleDesc	tupdesc;
+	TupleDesc	tupdesc = row_of_function_scan(fcinfo);
 	Oid			rettype;
 	Datum		row[8];
 	bool		rownulls[8];
 
-	switch (get_call_result_type(fcinfo, &rettype, &tupdesc))
+	if (tupdesc == NULL)
 	{
-		case TYPEFUNC_COMPOSITE:
-			break;
-		case TYPEFUNC_SCALAR:
-			return args_outcome_datum(rettype, outcome);
-		default:
-			elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
+		switch (get_call_result_type(fcinfo, &rettype, &tupdesc))
+		{
+			case TYPEFUNC_COMPOSITE:
+				break;
+			case TYPEFUNC_SCALAR:
+				return args_outcome_datum(rettype, outcome);
+			default:
+				elog(ERROR, "unexpected result type of function %u", fcinfo->flinfo->fn_oid);
+		}
 	}
 
 	Assert(tupdesc->natts <= (int) lengthof(row));

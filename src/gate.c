@@ -199,8 +199,11 @@ static bool
 decide_again(void *arg)
 {
 	Gate	   *gate = (Gate *) arg;
-	Snapshot	snapshot = store_fresh_snapshot();
+	Snapshot	snapshot;
 
+	if (store_is_unchanged())
+		return gate->outcome == FENCING_COMMITTED;
+	snapshot = store_fresh_snapshot();
 	gate->kind->find_receipt(gate, snapshot);
 	UnregisterSnapshot(snapshot);
 	judge(gate);

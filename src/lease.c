@@ -315,10 +315,13 @@ is_renewable(const Job *job)
 static bool
 still_unsuperseded(Job *job)
 {
-	Snapshot	snapshot = store_fresh_snapshot();
+	if (!store_is_unchanged())
+	{
+		Snapshot	snapshot = store_fresh_snapshot();
 
-	job_find_fence(job->fences, job->job_key, snapshot, &job->fence);
-	UnregisterSnapshot(snapshot);
+		job_find_fence(job->fences, job->job_key, snapshot, &job->fence);
+		UnregisterSnapshot(snapshot);
+	}
 	if (is_unsuperseded(job))
 		return true;
 	job->outcome = FENCING_LOST;

@@ -82,9 +82,19 @@ static void scan_begin(StoreScan *scan, Relation rel, int nkeys, const Datum *ke
 					   Snapshot snapshot, Snapshot scan_snapshot);
 static bool scan_next(StoreScan *scan);
 static void scan_end(StoreScan *scan);
+static uint64 count_ended(void);
 static bool wait_and_work(void *arg);
 static bool had_locker(HeapTuple tuple, Snapshot snapshot);
 static HeapTuple form_tuple(Relation rel, const Datum *values, const bool *nulls);
+
+/*
+ * The snapshot of the last look, and what count_ended() was then; see
+ * store_is_unchanged().  A look within a look takes its place: then the outer
+ * one does not know.
+ */
+static Snapshot look_snapshot;
+static uint64 ended_at_look;
+static bool unchanged;
 
 /*
  * A registered snapshot of what is committed now, at every isolation level.
@@ -107,12 +117,42 @@ store_until_decided(StoreLook look, void *arg)
 
 	while (!decided)
 	{
+		uint64		count = count_ended();
 		Snapshot	snapshot = store_fresh_snapshot();
 
 		CHECK_FOR_INTERRUPTS();
+		look_snapshot = snapshot;
+		ended_at_look = count;
 		decided = look(arg, snapshot);
 		UnregisterSnapshot(snapshot);
 	}
+}
+
+/*
+ * Under a lock that was had without waiting: whether what the look has seen is
+ * still all that there is, because no transaction has ended since.  Then there
+ * is no need to look again.
+ *
+ * Who had the lock before us and wrote has ended, and is counted, before the
+ * lock could be ours: the count goes up with the transaction's end in the list
+ * of running ones (ProcArrayEndTransaction() in procarray.c), and we have the
+ * row because that list says so.
+ */
+bool
+store_is_unchanged(void)
+{
+	return unchanged;
+}
+
+/*
+ * How many transactions that wrote something have ended; 0: unknown, as for
+ * those who see by the snapshot of their transaction.
+ */
+static uint64
+count_ended(void)
+{
+	return IsInParallelMode() || IsolationUsesXactSnapshot() ? 0 :
+		GetLatestSnapshot()->snapXactCompletionCount;
 }
 
 /*
@@ -397,7 +437,10 @@ store_with_row_lock(Relation rel, HeapTuple tuple, Snapshot snapshot, bool expec
 		switch (store_lock_row(rel, tuple, LockWaitSkip))
 		{
 			case STORE_LOCKED:
+				unchanged = snapshot == look_snapshot && ended_at_look != 0 &&
+					count_ended() == ended_at_look;
 				(void) work(arg);
+				unchanged = false;
 				return true;
 			case STORE_MOVED:
 				return false;

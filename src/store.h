@@ -303,6 +303,7 @@ typedef bool (*StoreLook) (void *arg, Snapshot snapshot);
 
 extern Snapshot store_fresh_snapshot(void);
 extern void store_until_decided(StoreLook look, void *arg);
+extern bool store_is_unchanged(void);
 extern void store_begin_write(const char *function);
 extern HeapTuple store_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple store_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
