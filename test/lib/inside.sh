@@ -287,6 +287,7 @@ main()
 		regenerate) regenerate "$@" ;;
 		shell) open_shell "$@" ;;
 		demo) open_shell bash "$src/test/demo/demo.sh" ;;
+		bench) exec bash "$src/test/bench/$1.sh" "${@:2}" ;;
 	esac
 }
 

@@ -266,3 +266,22 @@ install_useful()
 		as_root update-rc.d pgbouncer disable >/dev/null 2>&1 || true
 	fi
 )
+
+# The benchmarks need the first; the others are compared with or draw, and are done
+# without where they are not offered.
+bench_packages()
+{
+	[ -e /usr/include/valgrind/callgrind.h ] || echo valgrind
+}
+
+install_for_bench()
+(
+	[ -n "$(bench_packages)" ] || exit 0
+	can_install || die "please install $(bench_packages | xargs)"
+	lock_packages
+	have_package_list || step 'fetching the list of packages' apt_get update
+	mapfile -t packages < <(bench_packages | offered_packages)
+	[ ${#packages[@]} -gt 0 ] || exit 0
+	step "installing ${packages[*]}" apt_install_server "${packages[@]}" ||
+		echo "not installed: ${packages[*]}"
+)

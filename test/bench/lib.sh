@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+#
+# What the benchmarks share: the calls of test/bench/calls as files for pgbench, a
+# server of their own, and numbers.  Sourced by scripts that run inside "test/run
+# shell", or with PATH leading to a PostgreSQL that has the extension; they set
+# "folder" (temporary) and "bench" (test/bench).
+# shellcheck disable=SC2154
+
+owner_a=0f7f2d0a-9b1e-4c55-8f0e-3c2a5d1b7e44
+owner_b=5b0c8a52-6c1d-4f7e-9a3b-8d2e4f6a1c90
+
+die()
+{
+	echo "${0##*/}: $*" >&2
+	exit 1
+}
+
+# One call as a script, with the lines of $2 after those that all have.
+script()
+{
+	awk -v name="$1" -v more="${2:-}" '
+		/^-- [a-z0-9_]+: / { if (!heads++) common = 0; mine = $2 == name ":" ; found += mine }
+		/^\\set/ && !heads { print }
+		mine && !begun++ { print more }
+		mine && !/^--/ { print }
+		END { exit !found }' "$bench/calls" || die "there is no call $1"
+}
+
+# pgbench with what the scripts know.
+call_pgbench()
+{
+	pgbench -n -M prepared -D i=0 -D jobs="$jobs" -D token=1 -D holder="$owner_a" -D other="$owner_b" -D total=4.50 \
+		-D payload='{"day": "2026-08-03", "total": 4.50}' -D digest='\x0f7f2d0a9b1e4c558f0e3c2a5d1b7e440f7f2d0a9b1e4c558f0e3c2a5d1b7e44' \
+		-D request='{"amount": 12.50, "to": "0b5e0f34-4f0f-4d7c-8a77-0d1f2f7a1c11"}' -D auth='{"user": "ann"}' \
+		-D content='{"theme": "dark", "limit": 25}' -D content_digest="$content_digest" -D plain_digest="$plain_digest" "$@"
+}
+
+run()
+{
+	psql -XqAt -v ON_ERROR_STOP=1 -v jobs="$jobs" "$@"
+}
+
+# A server in $folder/data: $1 lines for its configuration.
+make_server()
+{
+	mkdir "$folder/socket"
+	initdb --no-sync -D "$folder/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 >"$folder/initdb.log" 2>&1 ||
+		{ cat "$folder/initdb.log" >&2; die "initdb failed"; }
+	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$folder/socket'" "$1" >>"$folder/data/postgresql.conf"
+	export PGHOST=$folder/socket PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
+	start_server
+}
+
+start_server()
+{
+	pg_ctl -w -s -D "$folder/data" -l "$folder/server.log" start || { cat "$folder/server.log" >&2; die "the server does not start"; }
+}
+
+stop_server()
+{
+	[ ! -e "$folder/data/postmaster.pid" ] || pg_ctl -w -s -D "$folder/data" -m fast stop
+}
+
+# Tables, functions and $1 events to be read.
+make_baselines()
+{
+	run -f "$bench/baselines.sql" >/dev/null
+	[ -z "${1:-}" ] || run -c "CALL bench.prepare_events($1)" >/dev/null
+	content_digest=$(run -c "SELECT fencing_digest('{\"theme\": \"dark\", \"limit\": 25}')")
+	plain_digest=$(run -c "SELECT digest('{\"theme\": \"dark\", \"limit\": 25}'::jsonb::text, 'sha256')")
+	run -c 'VACUUM ANALYZE' -c CHECKPOINT
+}
