@@ -294,13 +294,13 @@ BEGIN
 END $$;
 
 -- As events come in order, the last one tells how far the consumer is.
-CREATE FUNCTION ack(the_consumer text, the_token bigint, ids uuid[]) RETURNS text
+CREATE FUNCTION ack(the_consumer text, the_token bigint, ids uuid[], OUT outcome text)
 LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE bench.consumers c SET xid = o.xid, no = o.no
 	FROM bench.outbox o
 	WHERE c.consumer = the_consumer AND c.token = the_token AND o.id = ids[array_upper(ids, 1)] AND (o.xid, o.no) > (c.xid, c.no);
-	RETURN CASE WHEN FOUND THEN 'committed' ELSE 'stale' END;
+	outcome := CASE WHEN FOUND THEN 'committed' ELSE 'stale' END;
 END $$;
 
 --

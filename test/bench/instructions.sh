@@ -4,7 +4,10 @@
 # callgrind: they do not depend on what else the machine does.  Each is a ratio to
 # something plain that is measured in the same run.
 #
-#   test/bench/instructions.sh [ROW...]            all rows, or some
+#   test/bench/instructions.sh [ROW...]    all rows, or some
+#   test/bench/instructions.sh --record    those that test/t/050_instructions.pl checks:
+#                                          writes its figures, test/bench/instructions.MAJOR
+#   test/bench/instructions.sh --figures   only prints them
 #
 # Environment:
 #   CALLS=N   how many calls are counted; else 100
@@ -29,14 +32,29 @@ set -euo pipefail
 
 bench=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
-# not inside test/run yet
-if [ -z "${FENCING_WORK:-}" ]; then
-	root=$(cd "$bench/../.." && pwd -P)
-	exec "$root/test/run" bench instructions "$@"
-fi
-
 # shellcheck source=test/bench/lib.sh
 . "$bench/lib.sh"
+
+# The server that is measured tells for which major its figures are.
+record()
+{
+	local figures file
+
+	figures=$("$bench/../run" bench instructions --figures)
+	file=$bench/instructions.$(sed -n 's/^# PostgreSQL //p' <<<"$figures")
+	sed -n '/^# PostgreSQL/,$p' <<<"$figures" >"$file"
+	echo "written: $file"
+}
+
+# not inside test/run yet
+if [ -z "${FENCING_WORK:-}" ]; then
+	if [ "${1:-}" = --record ]; then
+		record
+	else
+		exec "$bench/../run" bench instructions "$@"
+	fi
+	exit
+fi
 
 n=${CALLS:-100}
 warm=50
@@ -44,8 +62,6 @@ warm=50
 jobs=$((warm + 3 * n + 50))
 folder=
 postmaster=
-# numbers what calls insert
-round=0
 
 # name, baseline, limit, ambition, what it is
 rows()
@@ -176,9 +192,32 @@ report()
 	done
 }
 
+# For test/t/050_instructions.pl: name and ratio.
+figures()
+{
+	local name baseline rest
+
+	echo "# PostgreSQL $(pg_config --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')"
+	while read -r name baseline rest; do
+		awk -v name="$name" -v baseline="$baseline" -v a="$(instructions "$name")" -v b="$(instructions "$baseline")" \
+			'BEGIN { printf "%s %s %.3f\n", name, baseline, a / b }'
+	done
+}
+
+# The rows of one baseline each that are checked by every "make test".
+gate_rows()
+{
+	rows | grep -E '^(fresh v0|commit bus|replay r0|renew update|acquire upsert) '
+}
+
 chosen()
 {
 	local name rest
+
+	if [ "${1:-}" = --figures ]; then
+		gate_rows
+		return
+	fi
 
 	while read -r name rest; do
 		[ $# -gt 0 ] && [[ " $* " != *" $name "* ]] || echo "$name $rest"
@@ -202,12 +241,17 @@ main()
 	make_server "$(printf '%s\n' 'fsync = off' 'autovacuum = off' 'checkpoint_timeout = 1h' 'max_wal_size = 8GB' 'shared_buffers = 256MB' 'jit = off')"
 	make_baselines $((10 * jobs + 1000))
 	run -c "CREATE FUNCTION bench.count(text) RETURNS boolean STRICT LANGUAGE c AS '$folder/callgrind.so'" 
+	check_answers "${calls[@]}"
 	stop_server
 	start_under_callgrind
 	for name in "${calls[@]}"; do
 		count "$name"
 	done
-	report < <(chosen "$@")
+	if [ "${1:-}" = --figures ]; then
+		figures < <(chosen "$@")
+	else
+		report < <(chosen "$@")
+	fi
 	[ -z "${KEEP:-}" ] || echo "profiles: $folder/NAME.2"
 	return "$failed"
 }

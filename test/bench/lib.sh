@@ -6,6 +6,8 @@
 # "folder" (temporary) and "bench" (test/bench).
 # shellcheck disable=SC2154
 
+# numbers the runs, for what calls insert
+round=0
 owner_a=0f7f2d0a-9b1e-4c55-8f0e-3c2a5d1b7e44
 owner_b=5b0c8a52-6c1d-4f7e-9a3b-8d2e4f6a1c90
 
@@ -33,6 +35,27 @@ call_pgbench()
 		-D payload='{"day": "2026-08-03", "total": 4.50}' -D digest='\x0f7f2d0a9b1e4c558f0e3c2a5d1b7e440f7f2d0a9b1e4c558f0e3c2a5d1b7e44' \
 		-D request='{"amount": 12.50, "to": "0b5e0f34-4f0f-4d7c-8a77-0d1f2f7a1c11"}' -D auth='{"user": "ann"}' \
 		-D content='{"theme": "dark", "limit": 25}' -D content_digest="$content_digest" -D plain_digest="$plain_digest" "$@"
+}
+
+# A benchmark of calls that are answered otherwise than it says would be one of
+# something else.
+check_answers()
+{
+	local name answer
+
+	for name in "$@"; do
+		case $name in
+			*replay) answer=replayed ;;
+			*renew) answer=renewed ;;
+			*acquire) answer=acquired ;;
+			*) answer=committed ;;
+		esac
+		script "$name" | sed "s/^\\(SELECT outcome.*\\);\$/\\1 \\\\gset\\nSELECT 1 \\/ (:outcome = '$answer')::int;/" >"$folder/$name.check"
+		call_pgbench -D round=$((round++)) -t 10 -f "$folder/$name.check" >"$folder/$name.log" 2>&1 || {
+			cat "$folder/$name.log" >&2
+			die "$name is not answered $answer"
+		}
+	done
 }
 
 run()

@@ -287,7 +287,10 @@ main()
 		regenerate) regenerate "$@" ;;
 		shell) open_shell "$@" ;;
 		demo) open_shell bash "$src/test/demo/demo.sh" ;;
-		bench) exec bash "$src/test/bench/$1.sh" "${@:2}" ;;
+		bench)
+			[ -e "$src/test/bench/$1.sh" ] || die "there is no test/bench/$1.sh"
+			open_shell bash "$src/test/bench/$1.sh" "${@:2}"
+			;;
 	esac
 }
 

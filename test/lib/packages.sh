@@ -128,6 +128,7 @@ useful_packages()
 	local prefix
 
 	PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer
+	[ -e /usr/include/valgrind/callgrind.h ] || echo valgrind
 	# the python3 of the package, wherever PATH begins
 	/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || echo python3-psycopg2
 	prefix=$(dirname "$(bin_of "$PG_CONFIG")")
