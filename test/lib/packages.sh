@@ -131,6 +131,12 @@ useful_packages()
 	[ -e /usr/include/valgrind/callgrind.h ] || echo valgrind
 	# the python3 of the package, wherever PATH begins
 	/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || echo python3-psycopg2
+	# the clients of the examples, as far as they are light
+	/usr/bin/python3 -c 'import psycopg' 2>/dev/null || echo python3-psycopg
+	/usr/bin/perl -MDBD::Pg -e 1 2>/dev/null || echo libdbd-pg-perl
+	ruby -rpg -e 1 2>/dev/null || echo ruby-pg
+	php -r 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);' 2>/dev/null || printf '%s\n' php-cli php-pgsql
+	[ -e /usr/include/postgresql/libpq-fe.h ] || echo libpq-dev
 	prefix=$(dirname "$(bin_of "$PG_CONFIG")")
 	if [[ $prefix =~ ^/usr/lib/postgresql/([0-9]+)$ ]]; then
 		[ -e "$prefix/lib/pg_cron.so" ] || echo "postgresql-${BASH_REMATCH[1]}-cron"
