@@ -104,39 +104,41 @@ sub python
 	};
 }
 
-# Of Debian, or else from npm.
+# Of Debian, or else from npm: modules with their versions.
 sub node_js
 {
-	my ($module, $version) = @_;
+	my (%version) = @_;
 	return sub {
 		my ($file) = @_;
+		# not from the folder where it is run
+		my $probe = join '', map { "require('module').createRequire('/')('$_');" } keys %version;
+
 		first_that_runs([ 'node', '--version' ]) or return (undef, 'no node');
-		foreach my $path ("/usr/share/nodejs", "$folder/node_modules")
+		foreach my $path ('/usr/share/nodejs', "$folder/node_modules")
 		{
-			local $ENV{NODE_PATH} = $path;
-			# not from the folder where it is run
-			my ($ok) = run_program([ 'node', '-e', "require('module').createRequire('/')('$module')" ]);
+			my ($ok) = run_program([ 'node', '-e', $probe ], NODE_PATH => $path);
 			return ([ 'node', $file ], undef, NODE_PATH => $path) if $ok;
-			next if $path ne '/usr/share/nodejs' || -e "$folder/node_modules/$module";
-			my $why = npm_install("$module\@$version");
+			next if $path ne '/usr/share/nodejs';
+			my @missing = map { "$_\@$version{$_}" } grep { !-e "$folder/node_modules/$_" } sort keys %version;
+			my $why = @missing ? npm_install(@missing) : undef;
 			return (undef, $why) if $why;
 		}
-		return (undef, "node without $module");
+		return (undef, join(' ', 'node without', sort keys %version));
 	};
 }
 
 # Nothing, or why not.
 sub npm_install
 {
-	my ($package) = @_;
+	my (@packages) = @_;
 	append_to_file("$folder/package.json", '{"private": true}') if !-e "$folder/package.json";
 	my ($ok, $err) = run_program(
-		[ 'npm', 'install', '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', $package ],
+		[ 'npm', 'install', '--ignore-scripts', '--no-audit', '--no-fund', @packages ],
 		npm_config_cache => "$folder/npm-cache", npm_config_update_notifier => 'false', npm_config_fetch_retries => 1,
 		npm_config_fetch_retry_mintimeout => 1000, npm_config_fetch_timeout => 30000);
 	return if $ok;
 	my ($reason) = $err =~ /^npm (?:ERR!|error) (?:code )?(\S.*)$/m;
-	return "npm could not install $package: " . ($reason // $err);
+	return "npm could not install @packages: " . ($reason // $err);
 }
 
 # An interpreter with a library, by a program that needs both.
@@ -186,16 +188,24 @@ sub java
 my %client = (
 	bash => sub { return ([ 'bash', $_[0] ]) },
 	psycopg3 => python('psycopg', 'python3-psycopg'),
+	psycopg2 => python('psycopg2', 'python3-psycopg2'),
+	asyncpg => python('asyncpg', 'python3-asyncpg'),
+	sqlalchemy => python('sqlalchemy, psycopg2', 'python3-sqlalchemy'),
+	django => python('django, psycopg2', 'python3-django'),
 	pg => node_js('pg', '8.13.1'),
+	postgres_js => node_js('postgres', '3.4.5'),
+	knex => node_js('knex', '3.1.0', 'pg', '8.13.1'),
 	jdbc => \&java,
 	pq => go('golang-github-lib-pq-dev'),
+	pgx => go('golang-github-jackc-pgx-v4-dev'),
 	ruby_pg => interpreter('ruby-pg', 'ruby', '-e', 'require "pg"'),
+	activerecord => interpreter('ruby-activerecord', 'ruby', '-e', 'require "active_record"; require "pg"'),
 	pdo => interpreter('php-cli php-pgsql', 'php', '-r', 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);'),
 	dbi => interpreter('libdbd-pg-perl', 'perl', '-MDBD::Pg', '-e', '1'),
 	libpq => compiler('libpq-dev', [ 'cc', '--version' ], sub { return ('cc', '-pthread', '-I/usr/include/postgresql', '-o', @_, '-lpq') }));
 
 # Those of packages that the tests install by themselves.
-my %always = map { $_ => 1 } qw(bash psycopg3 ruby_pg pdo dbi);
+my %always = map { $_ => 1 } qw(bash psycopg3 psycopg2 ruby_pg pdo dbi);
 
 #
 # The workers
@@ -263,11 +273,20 @@ sub try_worker
 
 try_worker('worker_psql.sh', 'bash');
 try_worker('worker_psycopg3.py', 'psycopg3');
+try_worker('worker_psycopg2.py', 'psycopg2');
+try_worker('worker_asyncpg.py', 'asyncpg');
+try_worker('worker_sqlalchemy.py', 'sqlalchemy', pool => 1);
+try_worker('worker_django.py', 'django');
 try_worker('worker_pg.js', 'pg');
+try_worker('worker_postgres.mjs', 'postgres_js', pool => 1);
+try_worker('worker_knex.js', 'knex', pool => 1);
 try_worker('Worker.java', 'jdbc', tcp => 1);
 # database/sql is a pool, and sends a call again by itself
 try_worker('worker_pq.go', 'pq', quiet => 1, pool => 1);
+try_worker('worker_pgx.go', 'pgx', pool => 1);
 try_worker('worker_pg.rb', 'ruby_pg');
+# URI has no place for a folder
+try_worker('worker_activerecord.rb', 'activerecord', tcp => 1);
 try_worker('worker_pdo.php', 'pdo');
 try_worker('worker_dbi.pl', 'dbi');
 try_worker('worker_libpq.c', 'libpq');
