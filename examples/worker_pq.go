@@ -55,12 +55,14 @@ func ask(db *sql.DB, call string, values ...any) (outcome string, token sql.Null
 	}
 }
 
-// A time.Duration would arrive as nanoseconds, and be taken for seconds: ttl as text.
+// A time.Duration would arrive as a number of nanoseconds, and be taken for seconds:
+// the ttl as text, or its String().
 func acquire(db *sql.DB, owner string) (string, sql.NullInt64) {
 	return ask(db, "SELECT outcome, token FROM fencing_acquire($1, $2, $3)", job, owner, "30 seconds")
 }
 
-// The payload as a string: lib/pq sends []byte as bytea, which is no JSON.
+// The payload as a string: with binary_parameters=yes a []byte is taken for jsonb in
+// binary format.
 func commit(db *sql.DB, token int64, payload, step string) string {
 	outcome, _ := ask(db, "SELECT outcome, fence FROM fencing_commit($1, $2, $3, $4, $5)", job, token, payload, writeReport, step)
 	return outcome

@@ -9,6 +9,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../lib/perl";
+use ClientTest;
 use FencingTest;
 use File::Basename qw(basename);
 use HTTP::Tiny;
@@ -19,7 +20,6 @@ use Test::More;
 
 my $root = "$FindBin::RealBin/../..";
 my $examples = "$root/examples";
-my $proxy = "$FindBin::RealBin/../lib/client/proxy.pl";
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my %tried;
 
@@ -29,183 +29,6 @@ $node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->append_conf('postgresql.conf', "log_statement = all\nlog_line_prefix = '[%p] '");
 $node->start;
 $node->psql('postgres', slurp_file("$examples/setup.sql"), on_error_die => 1);
-
-#
-# Programs and servers for them
-#
-
-# Whether it succeeds, and what it says on both ways.
-sub run_program
-{
-	my ($command, %env) = @_;
-	my $out = '';
-	local %ENV = (%ENV, %env);
-	my $ok = eval {
-		IPC::Run::run($command, '<', \undef, '>', \$out, '2>&1', init => sub { chdir $folder }, IPC::Run::timeout(180));
-	};
-	return ($ok, $out . ($@ || ''));
-}
-
-# Starts a proxy; gives it with its port.
-sub start_proxy
-{
-	my ($mode, @options) = @_;
-	my %started = (in => '', out => '');
-
-	$started{run} = IPC::Run::start([ $^X, $proxy, $node->host . '/.s.PGSQL.' . $node->port, $mode, @options ],
-		'<', \$started{in}, '>', \$started{out}, IPC::Run::timeout(180));
-	$started{run}->pump until $started{out} =~ s/^(\d+)\n//;
-	$started{port} = $1;
-	return \%started;
-}
-
-# Ends it; gives what it has done.
-sub stop_proxy
-{
-	my ($started) = @_;
-	$started->{run}->finish;
-	return $started->{out};
-}
-
-# Where a client finds its server: in the environment that its ecosystem uses.
-sub environment
-{
-	my ($host, $port) = @_;
-	my $where = $host =~ m{^/} ? "/postgres?host=$host&port=$port" : "$host:$port/postgres";
-
-	return (PGHOST => $host, PGPORT => $port, PGDATABASE => 'postgres', PGUSER => 'app',
-		DATABASE_URL => 'postgresql://app@' . $where);
-}
-
-# The n-th of the candidates that can do it: [ program, argument... ] each.
-sub first_that_runs
-{
-	foreach my $command (@_)
-	{
-		my ($ok) = run_program($command);
-		return $command->[0] if $ok;
-	}
-	return;
-}
-
-#
-# The clients.  Each gives the command of an example, or why there is none.
-#
-
-# The python3 that Debian's package is for need not be the first of the path.
-sub python
-{
-	my ($module, $package) = @_;
-	return sub {
-		my ($file) = @_;
-		my $python = first_that_runs(map { [ $_, '-c', "import $module" ] } 'python3', '/usr/bin/python3')
-		  or return (undef, "python3 without $module (Debian: $package)");
-		return ([ $python, $file ]);
-	};
-}
-
-# Of Debian, or else from npm: modules with their versions.
-sub node_js
-{
-	my (%version) = @_;
-	return sub {
-		my ($file) = @_;
-		# not from the folder where it is run
-		my $probe = join '', map { "require('module').createRequire('/')('$_');" } keys %version;
-
-		first_that_runs([ 'node', '--version' ]) or return (undef, 'no node');
-		foreach my $path ('/usr/share/nodejs', "$folder/node_modules")
-		{
-			my ($ok) = run_program([ 'node', '-e', $probe ], NODE_PATH => $path);
-			return ([ 'node', $file ], undef, NODE_PATH => $path) if $ok;
-			next if $path ne '/usr/share/nodejs';
-			my @missing = map { "$_\@$version{$_}" } grep { !-e "$folder/node_modules/$_" } sort keys %version;
-			my $why = @missing ? npm_install(@missing) : undef;
-			return (undef, $why) if $why;
-		}
-		return (undef, join(' ', 'node without', sort keys %version));
-	};
-}
-
-# Nothing, or why not.
-sub npm_install
-{
-	my (@packages) = @_;
-	append_to_file("$folder/package.json", '{"private": true}') if !-e "$folder/package.json";
-	my ($ok, $err) = run_program(
-		[ 'npm', 'install', '--ignore-scripts', '--no-audit', '--no-fund', @packages ],
-		npm_config_cache => "$folder/npm-cache", npm_config_update_notifier => 'false', npm_config_fetch_retries => 1,
-		npm_config_fetch_retry_mintimeout => 1000, npm_config_fetch_timeout => 30000);
-	return if $ok;
-	my ($reason) = $err =~ /^npm (?:ERR!|error) (?:code )?(\S.*)$/m;
-	return "npm could not install @packages: " . ($reason // $err);
-}
-
-# An interpreter with a library, by a program that needs both.
-sub interpreter
-{
-	my ($package, @probe) = @_;
-	return sub {
-		my ($file) = @_;
-		first_that_runs(\@probe) or return (undef, "no $probe[0] with its library for PostgreSQL (Debian: $package)");
-		return ([ $probe[0], $file ]);
-	};
-}
-
-# What has to be compiled first, into the temporary folder.
-sub compiler
-{
-	my ($package, $probe, $build, %env) = @_;
-	return sub {
-		my ($file) = @_;
-		my ($program) = ("$folder/" . basename($file) =~ s/\.\w+$//r);
-		first_that_runs($probe) or return (undef, "no $probe->[0] (Debian: $package)");
-		my ($ok, $said) = run_program([ $build->($program, $file) ], %env);
-		return ([$program], undef, PGSSLMODE => 'disable') if $ok;
-		return (undef, "its library is missing (Debian: $package)") if $said =~ /cannot find package|No such file/;
-		die "$file: $said";
-	};
-}
-
-sub go
-{
-	my ($package) = @_;
-	return compiler("golang-go $package", [ 'go', 'version' ], sub { return ('go', 'build', '-o', @_) },
-		GO111MODULE => 'off', GOPATH => '/usr/share/gocode', GOCACHE => "$folder/go-cache");
-}
-
-sub java
-{
-	my ($file) = @_;
-	my $jar = '/usr/share/java/postgresql.jar';
-	my ($ok) = run_program([ 'javac', '-version' ]);
-	return (undef, 'no javac, or no JDBC driver (Debian: default-jdk-headless libpostgresql-jdbc-java)') if !$ok || !-e $jar;
-	my ($built, $said) = run_program([ 'javac', '-d', $folder, '-cp', $jar, $file ]);
-	die "$file: $said" if !$built;
-	return ([ 'java', '-cp', "$folder:$jar", 'Worker' ]);
-}
-
-my %client = (
-	bash => sub { return ([ 'bash', $_[0] ]) },
-	psycopg3 => python('psycopg', 'python3-psycopg'),
-	psycopg2 => python('psycopg2', 'python3-psycopg2'),
-	asyncpg => python('asyncpg', 'python3-asyncpg'),
-	sqlalchemy => python('sqlalchemy, psycopg2', 'python3-sqlalchemy'),
-	django => python('django, psycopg2', 'python3-django'),
-	pg => node_js('pg', '8.13.1'),
-	postgres_js => node_js('postgres', '3.4.5'),
-	knex => node_js('knex', '3.1.0', 'pg', '8.13.1'),
-	jdbc => \&java,
-	pq => go('golang-github-lib-pq-dev'),
-	pgx => go('golang-github-jackc-pgx-v4-dev'),
-	ruby_pg => interpreter('ruby-pg', 'ruby', '-e', 'require "pg"'),
-	activerecord => interpreter('ruby-activerecord', 'ruby', '-e', 'require "active_record"; require "pg"'),
-	pdo => interpreter('php-cli php-pgsql', 'php', '-r', 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);'),
-	dbi => interpreter('libdbd-pg-perl', 'perl', '-MDBD::Pg', '-e', '1'),
-	libpq => compiler('libpq-dev', [ 'cc', '--version' ], sub { return ('cc', '-pthread', '-I/usr/include/postgresql', '-o', @_, '-lpq') }));
-
-# Those of packages that the tests install by themselves.
-my %always = map { $_ => 1 } qw(bash psycopg3 psycopg2 ruby_pg pdo dbi);
 
 #
 # The workers
@@ -229,10 +52,9 @@ sub try_worker
 	my ($name, $client, %options) = @_;
 
 	$tried{$name} = 1;
-	my ($command, $why, %env) = $client{$client}->("$examples/$name");
+	my ($command, $why, %env) = client_command($client, "$examples/$name");
 	if (!$command)
 	{
-		die $why if $ENV{CI} && $always{$client};
 		SKIP: { skip "$name: $why", 1 }
 		return;
 	}
@@ -242,7 +64,7 @@ sub try_worker
 	foreach my $mode (sort keys %expected)
 	{
 		my $job = "$name/$mode";
-		my $cut = start_proxy($mode);
+		my $cut = start_proxy($node, $mode);
 		my %run = (mode => $mode, job => $job, proxy => $cut, out => '', err => '');
 		# the undisturbed one as everybody does it, where the client can use such a socket
 		my @where = $mode eq 'nothing' && !$options{tcp} ? ($node->host, $node->port) : ('127.0.0.1', $cut->{port});
@@ -299,14 +121,13 @@ sub try_endpoint
 	my ($name, $client) = @_;
 
 	$tried{$name} = 1;
-	my ($command, $why, %env) = $client{$client}->("$examples/$name");
+	my ($command, $why, %env) = client_command($client, "$examples/$name");
 	if (!$command)
 	{
-		die $why if $ENV{CI} && $always{$client};
 		SKIP: { skip "$name: $why", 1 }
 		return;
 	}
-	my $cut = start_proxy('reply', 'fencing_once');
+	my $cut = start_proxy($node, 'reply', 'fencing_once');
 	my %server = (out => '', err => '');
 	{
 		local %ENV = (%ENV, environment('127.0.0.1', $cut->{port}), %env);
@@ -360,8 +181,8 @@ try_endpoint('http_node.js', 'pg');
 sub run_example
 {
 	my ($name, $function, @arguments) = @_;
-	my ($command, $why) = $client{psycopg3}->("$examples/$name");
-	my $cut = start_proxy('reply', $function);
+	my ($command) = client_command('psycopg3', "$examples/$name");
+	my $cut = start_proxy($node, 'reply', $function);
 	my ($ok, $out) = run_program([ @$command, @arguments ], environment('127.0.0.1', $cut->{port}));
 
 	ok($ok, "$name: ends well");
@@ -372,8 +193,7 @@ sub run_example
 $tried{$_} = 1 foreach qw(outbox_relay.py configuration_agent.py queue_worker.py);
 SKIP:
 {
-	my ($command, $why) = $client{psycopg3}->('');
-	die $why if !$command && $ENV{CI};
+	my ($command, $why) = client_command('psycopg3', 'x');
 	skip "relay, agent and queue: $why", 1 if !$command;
 
 	$node->safe_psql('postgres', q{SELECT fencing_outbox_emit('order', a, a || n, CASE WHEN a || n = 'b2' THEN '{"poison": true}' ELSE '{}' END::jsonb)
@@ -404,10 +224,10 @@ SKIP:
 	my @workers;
 	foreach my $mode ('reply', 'request', 'nothing')
 	{
-		my $cut = start_proxy($mode, $mode eq 'reply' ? 'fencing_acquire' : 'fencing_commit');
+		my $cut = start_proxy($node, $mode, $mode eq 'reply' ? 'fencing_acquire' : 'fencing_commit');
 		local %ENV = (%ENV, environment('127.0.0.1', $cut->{port}));
 		my %worker = (proxy => $cut, out => '');
-		$worker{run} = IPC::Run::start([ @{ ($client{psycopg3}->("$examples/queue_worker.py"))[0] } ], '<', \undef, '>', \$worker{out}, IPC::Run::timeout(180));
+		$worker{run} = IPC::Run::start([ $command->[0], "$examples/queue_worker.py" ], '<', \undef, '>', \$worker{out}, IPC::Run::timeout(180));
 		push @workers, \%worker;
 	}
 	ok($_->{run}->finish, 'queue_worker.py: ends well') && stop_proxy($_->{proxy}) foreach @workers;
