@@ -1,6 +1,6 @@
-# The examples of README.md and of docs/tags.md, as they stand there, one after the
-# other.  Nothing is prepared for them: a newcomer has nothing but what the page
-# shows.  An answer that docs/tags.md shows is the answer.
+# The examples of README.md, docs/tags.md and docs/clients.md, as they stand there,
+# one after the other.  Nothing is prepared for them: a newcomer has nothing but
+# what the page shows.  An answer that a page of docs/ shows is the answer.
 
 use strict;
 use warnings;
@@ -44,26 +44,29 @@ like($out, qr/^committed\|1\ncommitted\|2\|2\ncommitted\|3$/m, 'the rollback is 
 is($node->safe_psql('postgres', 'SELECT * FROM shop_config'), 'shop-1|3|{"tea": 3.00}', 'the shop has it');
 
 # Each piece up to an answer, "--  one | two".
-$node->safe_psql('postgres', 'CREATE DATABASE tags');
-$node->safe_psql('tags', 'CREATE EXTENSION fencing CASCADE');
-foreach my $example (slurp_file("$RealBin/../../docs/tags.md") =~ /^```sql\n(.*?)^```$/msg)
+foreach my $page ('tags', 'clients')
 {
-	my $sql = '';
-	foreach my $line (split /^/, $example)
+	$node->safe_psql('postgres', "CREATE DATABASE $page");
+	$node->safe_psql($page, 'CREATE EXTENSION fencing CASCADE');
+	foreach my $example (slurp_file("$RealBin/../../docs/$page.md") =~ /^```sql\n(.*?)^```$/msg)
 	{
-		if ($line =~ /^--  (.*)$/)
+		my $sql = '';
+		foreach my $line (split /^/, $example)
 		{
-			my $answer = $1;
-			my @got = split /\n/, $node->safe_psql('tags', $sql);
-			is($got[-1] =~ s/\|/ | /gr, $answer, $answer);
-			$sql = '';
+			if ($line =~ /^--  (.*)$/)
+			{
+				my $answer = $1;
+				my @got = split /\n/, $node->safe_psql($page, $sql);
+				is($got[-1] =~ s/\|/ | /gr, $answer, $answer);
+				$sql = '';
+			}
+			else
+			{
+				$sql .= $line;
+			}
 		}
-		else
-		{
-			$sql .= $line;
-		}
+		$node->safe_psql($page, $sql) if $sql =~ /\S/;
 	}
-	$node->safe_psql('tags', $sql) if $sql =~ /\S/;
 }
 is($node->safe_psql('tags', "SELECT * FROM fencing_tag_check('city')"), '', 'the tags are consistent');
 is($node->safe_psql('tags', "SELECT count(*) FROM fencing_outbox_read('notifier', 1)"), 5, 'the events are there');

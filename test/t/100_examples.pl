@@ -236,7 +236,18 @@ SKIP:
 	is(() = join('', map { $_->{out} } @workers) =~ /^(?:committed|replayed) task/mg, 100, 'and each was told');
 }
 
-is_deeply([ grep { !$tried{$_} } map { basename($_) } glob "$examples/*" ], ['setup.sql'], 'all examples were tried');
+#
+# What is said about them
+#
+my @programs = grep { !/^(?:README\.md|setup\.sql)$/ } map { basename($_) } glob "$examples/*";
+is(join(' ', grep { !$tried{$_} } @programs), '', 'all examples were tried');
+my $page = slurp_file("$examples/README.md");
+is(join(' ', grep { $page !~ /`\Q$_\E`/ } @programs), '', 'and are in the list');
+my $code = join '', map { slurp_file("$examples/$_") } @programs;
+foreach my $snippet (slurp_file("$root/docs/clients.md") =~ /^```(?!sql\n)\w+\n(.*?)^```$/msg)
+{
+	isnt(index($code, $snippet), -1, 'docs/clients.md: ' . (split /\n/, $snippet)[0] =~ s/^\s+//r);
+}
 
 $node->stop;
 done_testing();
