@@ -57,7 +57,7 @@ foreach my $page ('tags', 'clients')
 			{
 				my $answer = $1;
 				my @got = split /\n/, $node->safe_psql($page, $sql);
-				is($got[-1] =~ s/\|/ | /gr, $answer, $answer);
+				is($got[-1] =~ s/\|/ | /gr, $answer, "docs/$page.md: $answer");
 				$sql = '';
 			}
 			else

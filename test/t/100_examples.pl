@@ -112,6 +112,10 @@ try_worker('worker_activerecord.rb', 'activerecord', tcp => 1);
 try_worker('worker_pdo.php', 'pdo');
 try_worker('worker_dbi.pl', 'dbi');
 try_worker('worker_libpq.c', 'libpq');
+try_worker('worker_tokio_postgres.rs', 'rust');
+my $tcp = start_proxy($node, 'nothing');
+try_traps($node, 'rust', 'rust.rs', $tcp);
+stop_proxy($tcp);
 
 #
 # The HTTP endpoints

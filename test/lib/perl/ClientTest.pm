@@ -10,13 +10,15 @@ use Exporter qw(import);
 use File::Basename qw(basename dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
+use Test::More;
 
-our @EXPORT = qw(run_program start_proxy stop_proxy environment client_command);
+our @EXPORT = qw(run_program start_proxy stop_proxy environment client_command try_traps);
 
 my $proxy = dirname(__FILE__) . '/../client/proxy.pl';
 # not before the first call: where it is to be is not known while modules are loaded
 my $folder;
 my %client;
+our $patience = 180;
 
 # Whether it succeeds, and what it says on both ways.
 sub run_program
@@ -27,7 +29,7 @@ sub run_program
 	$folder //= PostgreSQL::Test::Utils::tempdir();
 	local %ENV = (%ENV, %env);
 	my $ok = eval {
-		IPC::Run::run($command, '<', \undef, '>', \$out, '2>&1', init => sub { chdir $folder }, IPC::Run::timeout(180));
+		IPC::Run::run($command, '<', \undef, '>', \$out, '2>&1', init => sub { chdir $folder }, IPC::Run::timeout($patience));
 	};
 	return ($ok, $out . ($@ || ''));
 }
@@ -175,6 +177,29 @@ sub java
 # Those of packages that the tests install by themselves.
 my %always = map { $_ => 1 } qw(bash psycopg3 psycopg2 ruby_pg pdo dbi);
 
+# With the crates of Debian alone.
+sub rust
+{
+	my ($file) = @_;
+	my $name = basename($file) =~ s/\.rs$//r;
+	my $crates = '/usr/share/cargo/registry';
+
+	return (undef, 'no cargo, or no crate tokio-postgres (Debian: cargo librust-tokio-postgres-dev librust-tokio-dev)')
+	  if !-x '/usr/bin/cargo' || !glob "$crates/tokio-postgres-*";
+	mkdir "$folder/.cargo";
+	append_to_file("$folder/.cargo/config.toml", qq{[source.crates-io]\nreplace-with = "debian"\n[source.debian]\ndirectory = "$crates"\n})
+	  if !-e "$folder/.cargo/config.toml";
+	unlink "$folder/Cargo.toml";
+	append_to_file("$folder/Cargo.toml", qq{[package]\nname = "$name"\nversion = "0.1.0"\nedition = "2021"\n}
+		  . qq{[[bin]]\nname = "$name"\npath = "$file"\n[dependencies]\ntokio-postgres = "0.7"\n}
+		  . qq{tokio = { version = "1", features = ["rt-multi-thread", "time"] }\n});
+	local $patience = 900;
+	my ($ok, $said) = run_program([ '/usr/bin/cargo', 'build', '--offline', '--quiet' ],
+		CARGO_HOME => "$folder/cargo", RUSTC => '/usr/bin/rustc');
+	die "$file: $said" if !$ok;
+	return (["$folder/target/debug/$name"]);
+}
+
 sub make_clients
 {
 	$folder //= PostgreSQL::Test::Utils::tempdir();
@@ -196,6 +221,7 @@ sub make_clients
 		activerecord => interpreter('ruby-activerecord', 'ruby', '-e', 'require "active_record"; require "pg"'),
 		pdo => interpreter('php-cli php-pgsql', 'php', '-r', 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);'),
 		dbi => interpreter('libdbd-pg-perl', 'perl', '-MDBD::Pg', '-e', '1'),
+		rust => \&rust,
 		libpq => compiler('libpq-dev', [ 'cc', '--version' ], sub { return ('cc', '-pthread', '-I/usr/include/postgresql', '-o', @_, '-lpq') }));
 	return;
 }
@@ -211,6 +237,28 @@ sub client_command
 
 	die $why if !$command && $ENV{CI} && $always{$name};
 	return ($command, $why, %env);
+}
+
+# A program with the mistakes that one makes with a client says what comes of
+# them.  Through a proxy, as some need TCP.
+sub try_traps
+{
+	my ($node, $client, $name, $tcp) = @_;
+	my $file = dirname(__FILE__) . "/../client/traps/$name";
+	my ($command, $why, %env) = client_command($client, $file);
+
+	SKIP:
+	{
+		skip "$client: $why", 2 if !$command;
+		$node->safe_psql('postgres', "SELECT fencing_acquire('$client', '00000000-0000-4000-8000-00000000000a', '1 hour')");
+		my ($ok, $out) = run_program([ @$command, $client ], environment('127.0.0.1', $tcp->{port}), %env);
+		ok($ok, "$client: ends well");
+
+		# mistakes may go away with other versions
+		local $TODO = slurp_file('/etc/os-release') =~ /^VERSION_ID="?12"?$/m ? undef : 'the clients are those of Debian 12';
+		is($out, slurp_file("$file.out"), "$client: what comes of it");
+	}
+	return;
 }
 
 1;

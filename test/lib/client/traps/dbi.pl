@@ -11,7 +11,7 @@ sub attempt
 {
 	my ($what, $sql, @values) = @_;
 	my @row = eval { $db->selectrow_array($sql, undef, @values) };
-	print "$what: ", $@ ? $db->state || 'died' : join(' ', map { $_ // 'undef' } @row), "\n";
+	print "$what: ", $@ ? $db->state || 'lost' : join(' ', map { $_ // 'undef' } @row), "\n";
 }
 
 my $commit = "SELECT outcome, result ->> 'a' FROM fencing_commit(?, 1, ?, ?, ?, ?)";
@@ -22,6 +22,15 @@ attempt('statement in single quotes', $commit, $job, '{"a": 1}', q{SELECT $3 ->>
 }
 attempt('false', $commit, $job, '{}', 'SELECT 1 AS a', 'false', !!0);
 attempt('0', $commit, $job, '{}', 'SELECT 1 AS a', 'false', 0);
+$| = 1;
+if (!fork)
+{
+	# ends like any program, with the connection of the parent
+	exit;
+}
+wait;
+attempt('after a fork', 'SELECT 1');
+$db = DBI->connect('dbi:Pg:', undef, undef, { RaiseError => 1, PrintError => 0 });
 my $other = DBI->connect('dbi:Pg:', undef, undef, { AutoCommit => 0, RaiseError => 1, PrintError => 0 });
 $other->do(q{SELECT fencing_acquire(?, ?, '1 hour')}, undef, "$job 2", $owner);
 $other->disconnect;

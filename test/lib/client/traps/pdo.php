@@ -20,6 +20,12 @@ attempt($db, '? as a value', "SELECT outcome FROM fencing_commit(?, 1, '{}', ?, 
 $commit = "SELECT outcome FROM fencing_commit(?, 1, ?, 'SELECT 1 AS a', ?, ?)";
 attempt($db, 'false', $commit, $job, '{}', 'false', false);
 attempt($db, "'false'", $commit, $job, '{}', 'false', 'false');
+$call = $db->prepare($commit);
+foreach ([$job, '{}', 'false', false] as $n => $value) {
+    $call->bindValue($n + 1, $value, is_bool($value) ? PDO::PARAM_BOOL : PDO::PARAM_STR);
+}
+$call->execute();
+echo 'false, PARAM_BOOL: ', json_encode($call->fetch()), "\n";
 attempt($db, 'json_encode failed', $commit, $job, json_encode(['a' => "\xff"]), 'encode', 'false');
 attempt($db, 'empty array', "SELECT outcome, result ->> 't' FROM fencing_commit(?, 1, ?, 'SELECT jsonb_typeof($3) AS t', 'array')", $job, json_encode([]));
 attempt($db, 'ttl number', 'SELECT outcome, safe_for_ms FROM fencing_acquire(?, ?, ?)', $job, $owner, 7200);

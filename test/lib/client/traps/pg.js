@@ -1,5 +1,5 @@
 // Traps of node-postgres.  argv[2] is a job whose token 1 is current.
-const { Client } = require("pg");
+const { Client, Pool } = require("pg");
 
 const job = process.argv[2];
 const owner = "00000000-0000-4000-8000-00000000000a";
@@ -29,7 +29,24 @@ async function main() {
   await attempt("undefined statement", commit, job, "{}", undefined, "undefined");
   await attempt("ttl in ms", "SELECT outcome, safe_for_ms FROM fencing_acquire($1, $2, $3)", job, owner, 30000);
   await attempt("ttl in ms, too long", "SELECT outcome, safe_for_ms FROM fencing_acquire($1, $2, $3)", job, owner, 300000);
+
+  const pool = new Pool();
+  await pool.query("BEGIN");
+  const busy = pool.query("SELECT pg_sleep(0.1)"); // takes the connection with the transaction
+  await pool.query("SELECT fencing_commit($1, 1, '{}', step => 'pool')", [job])
+    .then(() => console.log("pool.query BEGIN: committed"), (error) => console.log("pool.query BEGIN:", error.code));
+  await busy;
+  await pool.end();
+
+  const uncaught = new Promise((resolve) => process.on("uncaughtException", resolve));
+  const idle = new Client();
+  await idle.connect();
+  const { rows: [{ pid }] } = await idle.query("SELECT pg_backend_pid() AS pid");
+  await db.query("SELECT pg_terminate_backend($1)", [pid]);
+  await uncaught;
+  console.log("lost between calls, no listener: uncaught");
   await db.end();
+  process.exit();
 }
 
 main();

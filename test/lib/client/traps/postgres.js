@@ -24,6 +24,11 @@ async function main() {
   await attempt("sql.json", commit(sql.json({ a: 1 }), "json"));
   await attempt("outside begin", () => sql.begin(() => sql`SELECT outcome FROM fencing_commit(${job}, 1, '{}', step => 'begin')`));
   await attempt("inside begin", () => sql.begin((tx) => tx`SELECT outcome FROM fencing_commit(${job}, 1, '{}', step => 'begin')`));
+  await sql.begin(async () => {
+    await sql`INSERT INTO report VALUES ('postgres.js, without tx', '2026-08-03', 1)`;
+    throw new Error("rolled back");
+  }).catch(() => {});
+  await attempt("written without tx, rolled back", () => sql`SELECT count(*) FROM report WHERE job = 'postgres.js, without tx'`);
   await sql.end({ timeout: 5 });
 }
 

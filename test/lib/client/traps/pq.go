@@ -37,6 +37,9 @@ func main() {
 	attempt(binary, "payload, []byte, binary_parameters", commit, job, []byte("{}"))
 	attempt(binary, "payload, string, binary_parameters", commit, job, "{}")
 
+	tls, _ := sql.Open("postgres", "sslmode=require")
+	attempt(tls, "no TLS offered", commit, job, "{}")
+
 	tx, _ := db.Begin()
 	tx.Exec("SELECT fencing_commit($1, 1, '{}', step => 'tx')", job)
 	db.Exec("INSERT INTO report VALUES ('pq, without tx', '2026-08-03', 1)")

@@ -18,6 +18,11 @@ async function main() {
   const gate = "SELECT outcome FROM fencing_commit($1, 1, '{}', step => $2)";
   await sequelize.transaction(() => attempt("gate without transaction", gate, { bind: [job, "none"] }));
   await sequelize.transaction((transaction) => attempt("gate with transaction", gate, { bind: [job, "with"], transaction }));
+  await sequelize.transaction(async () => {
+    await sequelize.query("INSERT INTO report VALUES ('sequelize, without', '2026-08-03', 1)");
+    throw new Error("rolled back");
+  }).catch(() => {});
+  await attempt("written without transaction, rolled back", "SELECT count(*) FROM report WHERE job = 'sequelize, without'");
   await sequelize.close();
 }
 
