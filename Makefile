@@ -25,7 +25,7 @@ OBJS = \
 	src/epoch.o src/job.o src/job_forget.o src/lease.o src/commit.o \
 	src/once.o src/once_operation.o src/once_authorize.o src/once_schema.o \
 	src/once_projection.o src/once_value.o src/once_format.o \
-	src/outbox.o src/outbox_subscribe.o src/outbox_attempt.o src/outbox_settle.o src/outbox_ack.o src/outbox_scan.o src/outbox_purge.o \
+	src/outbox.o src/outbox_subscribe.o src/outbox_attempt.o src/outbox_settle.o src/outbox_ack.o src/outbox_compact.o src/outbox_scan.o src/outbox_purge.o \
 	src/publish.o src/publish_read.o src/target.o src/apply.o src/apply_external.o \
 	src/tag.o src/tag_lock.o src/tag_event.o src/tag_subject.o src/tag_name.o \
 	src/tag_merge.o src/tag_migration.o src/tag_reconcile.o src/tag_list.o \

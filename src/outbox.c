@@ -254,7 +254,7 @@ tidy_up(RelayCall *call)
 		return;
 	call->outbox = store_table_open(STORE_OUTBOX, AccessShareLock);
 	call->acks = store_table_open(STORE_OUTBOX_ACKS, RowExclusiveLock);
-	outbox_ack_compact(call);
+	outbox_compact(call);
 	call->job.wrote = true;
 }
 

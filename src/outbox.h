@@ -95,6 +95,7 @@ typedef struct OutboxWalk
 	const int64 *done;			/* these are acknowledged as well */
 	int			ndone;
 	int64		passed;			/* events that were not pending */
+	int64		most_passed;	/* then it ends; 0: never */
 } OutboxWalk;
 
 /* How often a consumer's events have been delivered. */
@@ -149,8 +150,10 @@ extern void outbox_scan_find_consumer(Relation consumers, OutboxConsumer *consum
 extern bool outbox_scan_is_pending(const OutboxConsumer *consumer, Relation acks,
 								   const OutboxEvent *event, Snapshot snapshot);
 extern bool outbox_scan_is_of_part(const OutboxConsumer *consumer, const OutboxEvent *event);
-extern bool outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot,
-								   OutboxEvent *event);
+extern bool outbox_scan_is_pending_at(const OutboxConsumer *consumer, OutboxAckCursor *cursor,
+									  OutboxEvent *event);
+extern List *outbox_scan_find_events(Relation outbox, pg_uuid_t *const *ids, int nids,
+									 Snapshot snapshot);
 extern void outbox_scan_find_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
 								 Snapshot snapshot, OutboxAck *ack);
 extern void outbox_scan_next_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
@@ -177,9 +180,9 @@ extern void outbox_scan_events_end(OutboxScan *scan);
 extern Datum outbox_scan_get(OutboxScan *scan, int attnum);
 
 /*
- * outbox_ack.c: what is done
+ * outbox_compact.c: what is kept of events that are done
  */
-extern void outbox_ack_compact(RelayCall *call);
+extern void outbox_compact(RelayCall *call);
 
 /*
  * outbox_attempt.c: how often events have been delivered

@@ -3,14 +3,6 @@
  * outbox_ack.c
  *	  Events that are done, or set aside.
  *
- * Acknowledgements are compacted.  Up to after_no of a consumer everything is
- * done: it is moved to just before the first pending event, but not past the
- * settled number (outbox_settle.c), below which no event can appear any more.
- * What is done above is kept in ranges; neighbours up to the settled number
- * are joined.  So a consumer has a row for each event that is pending among
- * others that are done, and for those of transactions that are not settled
- * yet, and no more, however much it has done.
- *
  * Under SERIALIZABLE the consumer's row stands for all that is acknowledged:
  * a call that reads events takes a predicate lock on it, one that
  * acknowledges some writes it, and one that parks is taken as writing it.
@@ -26,20 +18,19 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
-#include "miscadmin.h"
 #include "outbox.h"
 #include "storage/predicate.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/varlena.h"
-#include "utils/xid8.h"
+
+/* how many events one walk may see before it is better to look one by one */
+#define WALKED_PER_ID		4
+#define WALKED_AT_LEAST		100
 
 /* How the ids of an acknowledgement stand. */
 typedef struct AckCounts
@@ -58,20 +49,14 @@ static void lock_consumer(RelayCall *call);
 static bool look_consumer(void *arg, Snapshot snapshot);
 static void count(RelayCall *call, AckCounts *counts);
 static void count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts);
-static int64 count_up_to(RelayCall *call, const OutboxEvent *last, Snapshot snapshot);
+static List *pending_of(RelayCall *call, List *events, Snapshot snapshot, int64 *known);
+static bool same_aggregate(const OutboxEvent *event, const text *type, const text *id);
+static int64 count_by_number(RelayCall *call, List *lasts, Snapshot snapshot);
+static int	compare_hashes(const ListCell *a, const ListCell *b);
+static const OutboxEvent *find_last(List *lasts, OutboxScan *scan, const OutboxEvent *event);
+static int64 count_by_aggregate(RelayCall *call, List *lasts, Snapshot snapshot);
 static bool ack_locked(void *arg);
 static void write_consumer(RelayCall *call);
-static int64 *done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count);
-static bool is_as_good_as_done(RelayCall *call, int64 no, const int64 *done, int ndone,
-							   Snapshot snapshot);
-static int	compare_numbers(const void *a, const void *b);
-static bool is_joined(RelayCall *call, int64 event_no, int64 next_no, const int64 *done, int ndone,
-					  Snapshot snapshot);
-static void keep_range(RelayCall *call, int64 first, int64 last, int64 settled_no,
-					   const int64 *done, int ndone);
-static void write_ack(RelayCall *call, const OutboxAck *old, int64 event_no, int64 through_no);
-static void delete_ack(RelayCall *call, const OutboxAck *ack);
-static void delete_acks_through(RelayCall *call, int64 after_no);
 static bool park_locked(void *arg);
 static void write_parked(RelayCall *call, int64 event_no);
 
@@ -233,56 +218,158 @@ static void
 count_as_of(RelayCall *call, Snapshot snapshot, AckCounts *counts)
 {
 	OutboxConsumer *consumer = &call->consumer;
-	const OutboxEvent *last = NULL;
-	ListCell   *lc;
+	List	   *events;
+	List	   *lasts = NIL;
 
 	outbox_scan_find_consumer(call->consumers, consumer, snapshot);
 	if (!consumer->found)
 		outbox_not_subscribed(call);
 
 	memset(counts, 0, sizeof(*counts));
-	call->pending = NIL;
-	for (int i = 0; i < call->nids; i++)
-	{
-		OutboxEvent *event = (OutboxEvent *) palloc(sizeof(OutboxEvent));
-
-		CHECK_FOR_INTERRUPTS();
-		if (!outbox_scan_find_event(call->outbox, call->ids[i], snapshot, event) ||
-			!outbox_scan_is_of_part(consumer, event))
-			continue;
-		counts->known++;
-		if (outbox_scan_is_pending(consumer, call->acks, event, snapshot))
-			call->pending = lappend(call->pending, event);
-	}
+	events = outbox_scan_find_events(call->outbox, call->ids, call->nids, snapshot);
+	call->pending = pending_of(call, events, snapshot, &counts->known);
 	counts->pending = list_length(call->pending);
 
 	/* the last one of each aggregate comes just before the next aggregate */
 	list_sort(call->pending, compare_events);
-	foreach(lc, call->pending)
+	for (int i = 0; i < counts->pending; i++)
 	{
-		const OutboxEvent *event = (const OutboxEvent *) lfirst(lc);
+		OutboxEvent *event = (OutboxEvent *) list_nth(call->pending, i);
+		OutboxEvent *next = i + 1 < counts->pending ?
+			(OutboxEvent *) list_nth(call->pending, i + 1) : NULL;
 
-		if (last != NULL && !(args_same_text(last->aggregate_type, event->aggregate_type) &&
-							  args_same_text(last->aggregate_id, event->aggregate_id)))
-			counts->up_to_last += count_up_to(call, last, snapshot);
-		last = event;
+		if (next == NULL || !same_aggregate(event, next->aggregate_type, next->aggregate_id))
+			lasts = lappend(lasts, event);
 	}
-	if (last != NULL)
-		counts->up_to_last += count_up_to(call, last, snapshot);
+	counts->up_to_last = count_by_number(call, lasts, snapshot);
+	if (counts->up_to_last < 0)
+		counts->up_to_last = count_by_aggregate(call, lasts, snapshot);
 }
 
-/* How many events of its aggregate are pending up to this one. */
-static int64
-count_up_to(RelayCall *call, const OutboxEvent *last, Snapshot snapshot)
+/* Those that are pending, of events in ascending order. */
+static List *
+pending_of(RelayCall *call, List *events, Snapshot snapshot, int64 *known)
 {
+	OutboxAckCursor cursor;
+	List	   *pending = NIL;
+	ListCell   *lc;
+
+	if (events == NIL)
+		return NIL;
+	outbox_scan_acks(&cursor, call->acks, call->consumer.consumer,
+					 ((OutboxEvent *) linitial(events))->no - 1, snapshot);
+	foreach(lc, events)
+	{
+		OutboxEvent *event = (OutboxEvent *) lfirst(lc);
+
+		if (!outbox_scan_is_of_part(&call->consumer, event))
+			continue;
+		(*known)++;
+		if (outbox_scan_is_pending_at(&call->consumer, &cursor, event))
+			pending = lappend(pending, event);
+	}
+	outbox_scan_acks_end(&cursor);
+	return pending;
+}
+
+/* Whether it is the event's. */
+static bool
+same_aggregate(const OutboxEvent *event, const text *type, const text *id)
+{
+	return args_same_text(event->aggregate_type, type) && args_same_text(event->aggregate_id, id);
+}
+
+/*
+ * How many events are pending up to the last one of their aggregates: by one
+ * walk through all that are pending up to there, as for a relay that
+ * acknowledges what it has read they are few.  -1: they are not.
+ */
+static int64
+count_by_number(RelayCall *call, List *lasts, Snapshot snapshot)
+{
+	int64		limit = WALKED_PER_ID * (int64) call->nids + WALKED_AT_LEAST;
+	int64		highest = 0;
+	int64		nwalked = 0;
+	int64		count = 0;
 	OutboxWalk	walk;
 	OutboxEvent event;
-	int64		count = 0;
+	ListCell   *lc;
 
-	outbox_scan_walk_aggregate(&walk, &call->consumer, call->outbox, call->acks, last, snapshot);
-	while (outbox_scan_walk_next(&walk, &event) && event.no <= last->no)
-		count++;
+	list_sort(lasts, compare_hashes);
+	foreach(lc, lasts)
+		highest = Max(highest, ((OutboxEvent *) lfirst(lc))->no);
+	outbox_scan_walk(&walk, &call->consumer, call->outbox, call->acks, call->consumer.after_no,
+					 snapshot, SnapshotAny);
+	walk.most_passed = limit;
+	while (nwalked <= limit && outbox_scan_walk_next(&walk, &event) && event.no <= highest)
+	{
+		const OutboxEvent *last = find_last(lasts, &walk.events, &event);
+
+		nwalked++;
+		if (last != NULL && event.no <= last->no)
+			count++;
+	}
 	outbox_scan_walk_end(&walk);
+	return nwalked > limit || walk.passed > limit ? -1 : count;
+}
+
+/* By the hash of the aggregate. */
+static int
+compare_hashes(const ListCell *a, const ListCell *b)
+{
+	uint32		ha = ((const OutboxEvent *) lfirst(a))->hash;
+	uint32		hb = ((const OutboxEvent *) lfirst(b))->hash;
+
+	return ha < hb ? -1 : ha > hb;
+}
+
+/* The one of the aggregate of the scan's event, or NULL. */
+static const OutboxEvent *
+find_last(List *lasts, OutboxScan *scan, const OutboxEvent *event)
+{
+	int			low = 0;
+	int			high = list_length(lasts);
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (((OutboxEvent *) list_nth(lasts, middle))->hash < event->hash)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < list_length(lasts); low++)
+	{
+		const OutboxEvent *last = (const OutboxEvent *) list_nth(lasts, low);
+
+		if (last->hash != event->hash)
+			break;
+		if (same_aggregate(last, DatumGetTextPP(outbox_scan_get(scan, Anum_outbox_aggregatetype)),
+						   DatumGetTextPP(outbox_scan_get(scan, Anum_outbox_aggregateid))))
+			return last;
+	}
+	return NULL;
+}
+
+/* The same by the index of the aggregates, one after the other. */
+static int64
+count_by_aggregate(RelayCall *call, List *lasts, Snapshot snapshot)
+{
+	int64		count = 0;
+	ListCell   *lc;
+
+	foreach(lc, lasts)
+	{
+		const OutboxEvent *last = (const OutboxEvent *) lfirst(lc);
+		OutboxWalk	walk;
+		OutboxEvent event;
+
+		outbox_scan_walk_aggregate(&walk, &call->consumer, call->outbox, call->acks, last, snapshot);
+		while (outbox_scan_walk_next(&walk, &event) && event.no <= last->no)
+			count++;
+		outbox_scan_walk_end(&walk);
+	}
 	return count;
 }
 
@@ -325,7 +412,7 @@ ack_locked(void *arg)
 		call->job.outcome = FENCING_CONFLICT;
 	else
 	{
-		outbox_ack_compact(call);
+		outbox_compact(call);
 		outbox_attempt_forget(call);
 		ForceSyncCommit();
 		call->affected = call->nids;
@@ -344,218 +431,6 @@ write_consumer(RelayCall *call)
 	ItemPointer tid = &call->consumer.tuple->t_self;
 
 	CheckForSerializableConflictIn(call->consumers, tid, ItemPointerGetBlockNumber(tid));
-}
-
-/*
- * Keeps the pending events of the call as done: moves after_no as far as it
- * goes, and keeps what is done above in as few rows as possible.  The
- * consumer's row is locked.
- */
-void
-outbox_ack_compact(RelayCall *call)
-{
-	OutboxConsumer *consumer = &call->consumer;
-	int64		settled_no = outbox_settle();
-	Snapshot	snapshot = store_fresh_snapshot();
-	int			ndone;
-	int64	   *done = done_numbers(call, settled_no, snapshot, &ndone);
-	int64		after_no = consumer->after_no;
-	OutboxWalk	walk;
-	OutboxEvent event;
-	int			first;
-
-	outbox_scan_walk(&walk, consumer, call->outbox, call->acks, after_no, snapshot, SnapshotAny);
-	walk.done = done;
-	walk.ndone = ndone;
-	if (outbox_scan_walk_next(&walk, &event) && event.no <= settled_no)
-		after_no = event.no - 1;
-	else
-		after_no = Max(after_no, settled_no);
-	outbox_scan_walk_end(&walk);
-	delete_acks_through(call, after_no);
-
-	consumer->values[Anum_outbox_consumers_after_no - 1] = Int64GetDatum(after_no);
-	consumer->values[Anum_outbox_consumers_settled_no - 1] = Int64GetDatum(settled_no);
-	store_update(call->consumers, consumer->tuple, consumer->values, consumer->nulls);
-
-	for (first = 0; first < ndone && done[first] <= after_no; first++)
-		;
-	while (first < ndone)
-	{
-		int			last = first;
-
-		while (last + 1 < ndone && done[last + 1] <= settled_no &&
-			   is_joined(call, done[last], done[last + 1], done, ndone, snapshot))
-			last++;
-		keep_range(call, done[first], done[last], settled_no, done, ndone);
-		first = last + 1;
-	}
-	UnregisterSnapshot(snapshot);
-}
-
-/*
- * The numbers that are done and not in ranges yet: those of the call, and
- * those of earlier ones that had not been settled then.  Their rows go.
- * Ascending.
- */
-static int64 *
-done_numbers(RelayCall *call, int64 settled_no, Snapshot snapshot, int *count)
-{
-	OutboxConsumer *consumer = &call->consumer;
-	int			size = list_length(call->pending) + 16;
-	int64	   *numbers = (int64 *) palloc(size * sizeof(int64));
-	int64		position = DatumGetInt64(consumer->values[Anum_outbox_consumers_settled_no - 1]);
-	ListCell   *lc;
-	OutboxAck	ack;
-
-	*count = 0;
-	foreach(lc, call->pending)
-	{
-		int64		no = ((OutboxEvent *) lfirst(lc))->no;
-
-		numbers[(*count)++] = no;
-		outbox_scan_find_ack(call->acks, consumer, no, snapshot, &ack);
-		if (ack.found && ack.event_no == no)
-			delete_ack(call, &ack); /* it was parked */
-	}
-
-	outbox_scan_next_ack(call->acks, consumer, position, snapshot, &ack);
-	while (ack.found && ack.through_no <= settled_no)
-	{
-		if (!ack.parked)
-		{
-			Assert(ack.event_no == ack.through_no);
-			if (*count + 1 == size)
-			{
-				size *= 2;
-				numbers = (int64 *) repalloc(numbers, size * sizeof(int64));
-			}
-			numbers[(*count)++] = ack.event_no;
-			delete_ack(call, &ack);
-		}
-		outbox_scan_next_ack(call->acks, consumer, ack.event_no, snapshot, &ack);
-	}
-	qsort(numbers, *count, sizeof(int64), compare_numbers);
-	if (is_as_good_as_done(call, settled_no, numbers, *count, snapshot))
-	{
-		numbers[(*count)++] = settled_no;
-		qsort(numbers, *count, sizeof(int64), compare_numbers);
-	}
-	return numbers;
-}
-
-/*
- * Whether a number may be kept as done that is of no event of this consumer.
- * Then a range reaches up to it, and the events of other parts that are
- * before it are passed over once.
- */
-static bool
-is_as_good_as_done(RelayCall *call, int64 no, const int64 *done, int ndone, Snapshot snapshot)
-{
-	OutboxConsumer *consumer = &call->consumer;
-	OutboxAck	ack;
-
-	if ((consumer->parts == 1 && call->pending != NIL) || no <= consumer->after_no ||
-		bsearch(&no, done, ndone, sizeof(int64), compare_numbers) != NULL)
-		return false;
-	outbox_scan_find_ack(call->acks, consumer, no, snapshot, &ack);
-	return !(ack.found && ack.through_no >= no) && is_joined(call, no - 1, no, done, ndone, snapshot);
-}
-
-/* Ascending. */
-static int
-compare_numbers(const void *a, const void *b)
-{
-	int64		na = *(const int64 *) a;
-	int64		nb = *(const int64 *) b;
-
-	return na < nb ? -1 : na > nb;
-}
-
-/* Whether nothing is pending between two that are done, and settled. */
-static bool
-is_joined(RelayCall *call, int64 event_no, int64 next_no, const int64 *done, int ndone,
-		  Snapshot snapshot)
-{
-	OutboxWalk	walk;
-	OutboxEvent event;
-	bool		joined;
-
-	outbox_scan_walk(&walk, &call->consumer, call->outbox, call->acks, event_no, snapshot, SnapshotAny);
-	walk.done = done;
-	walk.ndone = ndone;
-	joined = !outbox_scan_walk_next(&walk, &event) || event.no > next_no;
-	outbox_scan_walk_end(&walk);
-	return joined;
-}
-
-/* Keeps a range of numbers that are done, joined with its neighbours. */
-static void
-keep_range(RelayCall *call, int64 first, int64 last, int64 settled_no, const int64 *done, int ndone)
-{
-	Snapshot	snapshot = store_fresh_snapshot();
-	OutboxAck	before = {0};
-	OutboxAck	behind = {0};
-
-	if (last <= settled_no)
-	{
-		outbox_scan_find_ack(call->acks, &call->consumer, first, snapshot, &before);
-		outbox_scan_next_ack(call->acks, &call->consumer, last, snapshot, &behind);
-		before.found = before.found && !before.parked &&
-			is_joined(call, before.through_no, first, done, ndone, snapshot);
-		behind.found = behind.found && !behind.parked && behind.through_no <= settled_no &&
-			is_joined(call, last, behind.event_no, done, ndone, snapshot);
-	}
-	if (behind.found)
-		delete_ack(call, &behind);
-	write_ack(call, &before, before.found ? before.event_no : first,
-			  behind.found ? behind.through_no : last);
-	UnregisterSnapshot(snapshot);
-}
-
-/* Inserts a range, or writes a row anew that begins there. */
-static void
-write_ack(RelayCall *call, const OutboxAck *old, int64 event_no, int64 through_no)
-{
-	Datum		values[Natts_outbox_acks] = {0};
-	bool		nulls[Natts_outbox_acks] = {false};
-
-	values[Anum_outbox_acks_consumer - 1] = PointerGetDatum(call->consumer.consumer);
-	values[Anum_outbox_acks_event_no - 1] = Int64GetDatum(event_no);
-	values[Anum_outbox_acks_through_no - 1] = Int64GetDatum(through_no);
-	values[Anum_outbox_acks_acked_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	nulls[Anum_outbox_acks_reason - 1] = true;
-	if (old->found)
-	{
-		store_require_visible(call->acks, old->row);
-		store_update(call->acks, old->row, values, nulls);
-	}
-	else
-		store_insert(call->acks, values, nulls);
-}
-
-/* Nobody else writes it, with the consumer's row locked.  Raises 40001. */
-static void
-delete_ack(RelayCall *call, const OutboxAck *ack)
-{
-	store_require_visible(call->acks, ack->row);
-	store_delete(call->acks, ack->row);
-}
-
-/* The consumer's row stands for these now; none of them is parked. */
-static void
-delete_acks_through(RelayCall *call, int64 after_no)
-{
-	Snapshot	snapshot = store_fresh_snapshot();
-	OutboxAck	ack;
-
-	outbox_scan_next_ack(call->acks, &call->consumer, call->consumer.after_no, snapshot, &ack);
-	while (ack.found && ack.event_no <= after_no)
-	{
-		delete_ack(call, &ack);
-		outbox_scan_next_ack(call->acks, &call->consumer, ack.event_no, snapshot, &ack);
-	}
-	UnregisterSnapshot(snapshot);
 }
 
 /* The fence is locked, and the token is current. */
@@ -602,7 +477,7 @@ write_parked(RelayCall *call, int64 event_no)
 	nulls[Anum_outbox_acks_acked_at - 1] = true;
 	values[Anum_outbox_acks_reason - 1] = PointerGetDatum(call->reason);
 	if (call->reason == NULL && ack.found)
-		delete_ack(call, &ack);
+		store_delete(call->acks, ack.row);
 	else if (call->reason != NULL && ack.found)
 		store_update(call->acks, ack.row, values, nulls);
 	else if (call->reason != NULL)

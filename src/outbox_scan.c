@@ -46,6 +46,8 @@
 static void scan_begin(OutboxScan *scan, Relation rel, const OutboxIndex *index,
 					   Snapshot scan_snapshot);
 static void scan_equal(OutboxScan *scan, RegProcedure equal, Datum value);
+static void scan_again(OutboxScan *scan, RegProcedure equal, Datum value);
+static int	compare_numbers(const ListCell *a, const ListCell *b);
 static void scan_from(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, int64 number);
 static bool scan_next(OutboxScan *scan, Snapshot snapshot);
 static void scan_end(OutboxScan *scan);
@@ -147,6 +149,23 @@ outbox_scan_is_pending(const OutboxConsumer *consumer, Relation acks, const Outb
 	return !ack.found || ack.parked || ack.through_no < event->no;
 }
 
+/*
+ * The same of events in ascending order, beside a cursor; says whether it is
+ * parked.
+ */
+bool
+outbox_scan_is_pending_at(const OutboxConsumer *consumer, OutboxAckCursor *cursor,
+						  OutboxEvent *event)
+{
+	const OutboxAck *ack;
+
+	if (!concerns(consumer, event))
+		return false;
+	ack = outbox_scan_ack_of(cursor, event->no);
+	event->parked = ack != NULL && ack->parked;
+	return ack == NULL || ack->parked;
+}
+
 /* The last that begins at the number or before; found or not. */
 void
 outbox_scan_find_ack(Relation acks, const OutboxConsumer *consumer, int64 event_no,
@@ -243,11 +262,16 @@ outbox_scan_walk_aggregate(OutboxWalk *walk, const OutboxConsumer *consumer, Rel
 	scan_from(&walk->events, BTGreaterStrategyNumber, F_INT8GT, consumer->after_no);
 }
 
-/* The next pending event, parked ones included; false if there is none. */
+/*
+ * The next pending event, parked ones included; false if there is none, or
+ * more than most_passed have been passed over, which is left to the caller
+ * to see.
+ */
 bool
 outbox_scan_walk_next(OutboxWalk *walk, OutboxEvent *event)
 {
-	while (scan_next(&walk->events, walk->snapshot))
+	while ((walk->most_passed == 0 || walk->passed <= walk->most_passed) &&
+		   scan_next(&walk->events, walk->snapshot))
 	{
 		const OutboxAck *ack;
 
@@ -340,24 +364,40 @@ outbox_scan_walk_end(OutboxWalk *walk)
 	scan_end(&walk->events);
 }
 
-/* Fills event, or returns false if there is none of this id. */
-bool
-outbox_scan_find_event(Relation outbox, const pg_uuid_t *id, Snapshot snapshot, OutboxEvent *event)
+/* The events with these ids, OutboxEvent, in the order of their numbers. */
+List *
+outbox_scan_find_events(Relation outbox, pg_uuid_t *const *ids, int nids, Snapshot snapshot)
 {
 	OutboxScan	scan;
-	bool		found;
+	List	   *events = NIL;
 
 	scan_begin(&scan, outbox, &by_id, SnapshotAny);
-	scan_equal(&scan, F_UUID_EQ, UUIDPGetDatum(id));
-	found = scan_next(&scan, snapshot);
-	if (found)
+	for (int i = 0; i < nids; i++)
 	{
+		OutboxEvent *event;
+
+		scan_again(&scan, F_UUID_EQ, UUIDPGetDatum(ids[i]));
+		if (!scan_next(&scan, snapshot))
+			continue;
+		event = (OutboxEvent *) palloc0(sizeof(OutboxEvent));
 		read_event(&scan, event);
 		event->aggregate_type = DatumGetTextPCopy(outbox_scan_get(&scan, Anum_outbox_aggregatetype));
 		event->aggregate_id = DatumGetTextPCopy(outbox_scan_get(&scan, Anum_outbox_aggregateid));
+		events = lappend(events, event);
 	}
 	scan_end(&scan);
-	return found;
+	list_sort(events, compare_numbers);
+	return events;
+}
+
+/* Ascending. */
+static int
+compare_numbers(const ListCell *a, const ListCell *b)
+{
+	const OutboxEvent *ea = (const OutboxEvent *) lfirst(a);
+	const OutboxEvent *eb = (const OutboxEvent *) lfirst(b);
+
+	return ea->no < eb->no ? -1 : ea->no > eb->no;
 }
 
 /*
@@ -424,6 +464,16 @@ scan_equal(OutboxScan *scan, RegProcedure equal, Datum value)
 	add_key(scan, BTEqualStrategyNumber, equal, value);
 }
 
+/* Begins again with another value of the only key. */
+static void
+scan_again(OutboxScan *scan, RegProcedure equal, Datum value)
+{
+	scan->nkeys = 0;
+	scan_equal(scan, equal, value);
+	if (scan->scan != NULL)
+		index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
+}
+
 /* The next column, the last key, is on this side of the number. */
 static void
 scan_from(OutboxScan *scan, StrategyNumber strategy, RegProcedure function, int64 number)
@@ -436,7 +486,8 @@ void
 outbox_scan_jump(OutboxScan *scan, int64 number)
 {
 	scan->keys[scan->nkeys - 1].sk_argument = Int64GetDatum(number);
-	index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
+	if (scan->scan != NULL)
+		index_rescan(scan->scan, scan->keys, scan->nkeys, NULL, 0);
 }
 
 /* A condition on the next column. */
