@@ -32,6 +32,9 @@
 /* ECMA-262: from here on, and below 10^-6, numbers have an exponent */
 #define MAX_PLAIN_DIGITS	21
 
+/* objects with more members are sorted by qsort() */
+#define MOVED_MEMBERS		16
+
 typedef struct Member
 {
 	JsonbValue	key;
@@ -49,12 +52,15 @@ typedef struct Level
 	uint32		next;
 } Level;
 
+static inline void append_bytes(StringInfo out, const char *bytes, int length);
 static void open_level(Level *level, JsonbContainer *container, StringInfo out);
 static bool next_value(Level *level, JsonbValue *value, StringInfo out);
 static void read_members(Level *level, JsonbContainer *container);
+static void sort_members(Member *members, int nmembers);
 static int	compare_members(const void *a, const void *b);
 static void write_scalar(const JsonbValue *value, StringInfo out);
 static void write_string(const char *string, int length, StringInfo out);
+static inline bool is_plain(const char *string);
 static void write_number(Numeric number, StringInfo out);
 
 PG_FUNCTION_INFO_V1(fencing_canonical);
@@ -137,6 +143,19 @@ canonical_append(Jsonb *document, int digest_version, StringInfo out)
 	pfree(levels);
 }
 
+/*
+ * appendBinaryStringInfo() as a few instructions.  No zero byte is kept at the
+ * end: nobody reads it as a C string.
+ */
+static inline void
+append_bytes(StringInfo out, const char *bytes, int length)
+{
+	if (out->len + length >= out->maxlen)
+		enlargeStringInfo(out, length);
+	memcpy(out->data + out->len, bytes, length);
+	out->len += length;
+}
+
 /* Begins an array or object. */
 static void
 open_level(Level *level, JsonbContainer *container, StringInfo out)
@@ -152,7 +171,7 @@ open_level(Level *level, JsonbContainer *container, StringInfo out)
 		level->elements = JsonbIteratorInit(container);
 		(void) JsonbIteratorNext(&level->elements, &begin, true);
 	}
-	appendStringInfoChar(out, level->is_object ? '{' : '[');
+	appendStringInfoCharMacro(out, level->is_object ? '{' : '[');
 }
 
 /*
@@ -169,24 +188,24 @@ next_value(Level *level, JsonbValue *value, StringInfo out)
 		if (level->next > level->nmembers)
 		{
 			pfree(level->members);
-			appendStringInfoChar(out, '}');
+			appendStringInfoCharMacro(out, '}');
 			return false;
 		}
 		if (!level->first)
-			appendStringInfoChar(out, ',');
+			appendStringInfoCharMacro(out, ',');
 		write_string(member->key.val.string.val, member->key.val.string.len, out);
-		appendStringInfoChar(out, ':');
+		appendStringInfoCharMacro(out, ':');
 		*value = member->value;
 	}
 	else
 	{
 		if (JsonbIteratorNext(&level->elements, value, true) != WJB_ELEM)
 		{
-			appendStringInfoChar(out, ']');
+			appendStringInfoCharMacro(out, ']');
 			return false;
 		}
 		if (!level->first)
-			appendStringInfoChar(out, ',');
+			appendStringInfoCharMacro(out, ',');
 	}
 	level->first = false;
 	return true;
@@ -212,7 +231,34 @@ read_members(Level *level, JsonbContainer *container)
 		(void) JsonbIteratorNext(&it, &member->value, true);
 		member++;
 	}
-	qsort(level->members, level->nmembers, sizeof(Member), compare_members);
+	sort_members(level->members, level->nmembers);
+}
+
+/*
+ * Most objects have a few members, of which jsonb has the shorter ones first:
+ * moving those that are out of place costs less than qsort(), which swaps such
+ * large elements word by word.
+ */
+static void
+sort_members(Member *members, int nmembers)
+{
+	if (nmembers > MOVED_MEMBERS)
+	{
+		qsort(members, nmembers, sizeof(Member), compare_members);
+		return;
+	}
+	for (int i = 1; i < nmembers; i++)
+	{
+		Member		member = members[i];
+		int			place = i;
+
+		while (place > 0 && compare_members(&members[place - 1], &member) > 0)
+			place--;
+		if (place == i)
+			continue;
+		memmove(&members[place + 1], &members[place], (i - place) * sizeof(Member));
+		members[place] = member;
+	}
 }
 
 /*
@@ -251,7 +297,7 @@ write_scalar(const JsonbValue *value, StringInfo out)
 	switch (value->type)
 	{
 		case jbvNull:
-			appendBinaryStringInfo(out, "null", 4);
+			append_bytes(out, "null", 4);
 			break;
 		case jbvBool:
 			appendStringInfoString(out, value->val.boolean ? "true" : "false");
@@ -274,51 +320,74 @@ write_string(const char *string, int length, StringInfo out)
 	static const char hex_digits[] = "0123456789abcdef";
 	const char *end = string + length;
 
-	appendStringInfoChar(out, '"');
+	appendStringInfoCharMacro(out, '"');
 	while (string < end)
 	{
 		const char *plain = string;
 
 		CHECK_FOR_INTERRUPTS();
+		while (end - string >= (int) sizeof(uint64) && is_plain(string))
+			string += sizeof(uint64);
 		while (string < end && (unsigned char) *string >= 0x20 &&
 			   *string != '"' && *string != '\\')
 			string++;
-		appendBinaryStringInfo(out, plain, string - plain);
+		append_bytes(out, plain, string - plain);
 		if (string == end)
 			break;
 
 		switch (*string)
 		{
 			case '"':
-				appendBinaryStringInfo(out, "\\\"", 2);
+				append_bytes(out, "\\\"", 2);
 				break;
 			case '\\':
-				appendBinaryStringInfo(out, "\\\\", 2);
+				append_bytes(out, "\\\\", 2);
 				break;
 			case '\b':
-				appendBinaryStringInfo(out, "\\b", 2);
+				append_bytes(out, "\\b", 2);
 				break;
 			case '\t':
-				appendBinaryStringInfo(out, "\\t", 2);
+				append_bytes(out, "\\t", 2);
 				break;
 			case '\n':
-				appendBinaryStringInfo(out, "\\n", 2);
+				append_bytes(out, "\\n", 2);
 				break;
 			case '\f':
-				appendBinaryStringInfo(out, "\\f", 2);
+				append_bytes(out, "\\f", 2);
 				break;
 			case '\r':
-				appendBinaryStringInfo(out, "\\r", 2);
+				append_bytes(out, "\\r", 2);
 				break;
 			default:
-				appendBinaryStringInfo(out, "\\u00", 4);
+				append_bytes(out, "\\u00", 4);
 				appendStringInfoChar(out, hex_digits[(unsigned char) *string >> 4]);
 				appendStringInfoChar(out, hex_digits[(unsigned char) *string & 0xF]);
 				break;
 		}
 		string++;
 	}
-	appendStringInfoChar(out, '"');
+	appendStringInfoCharMacro(out, '"');
+}
+
+/*
+ * Whether none of eight bytes must be escaped.  A byte below n has its highest
+ * bit set in (x - n) & ~x; one that equals c is below 1 in x ^ c.  A borrow
+ * may set the bit of a byte above such a one, but none where there is none.
+ */
+static inline bool
+is_plain(const char *string)
+{
+	const uint64 ones = UINT64CONST(0x0101010101010101);
+	uint64		bytes;
+	uint64		quotes;
+	uint64		backslashes;
+
+	memcpy(&bytes, string, sizeof(bytes));
+	quotes = bytes ^ (ones * '"');
+	backslashes = bytes ^ (ones * '\\');
+	return ((((bytes - ones * 0x20) & ~bytes) |
+			 ((quotes - ones) & ~quotes) |
+			 ((backslashes - ones) & ~backslashes)) & (ones * 0x80)) == 0;
 }
 
 /*
@@ -335,6 +404,7 @@ write_number(Numeric number, StringInfo out)
 	int			ngroups = field[0] << 8 | field[1];
 	int			weight = (int16) (field[2] << 8 | field[3]);
 	int			sign = field[4] << 8 | field[5];
+	char	   *start;
 	char	   *digits;
 	int			ndigits = 0;
 	int			point;
@@ -348,22 +418,19 @@ write_number(Numeric number, StringInfo out)
 	 * four decimal digits per group; the first group begins at 10^(4 weight +
 	 * 3)
 	 */
-	digits = (char *) palloc(4 * ngroups + 1);
+	digits = start = (char *) palloc(4 * ngroups + 1);
 	point = 4 * (weight + 1);
 	for (int i = 0; i < ngroups; i++)
 	{
 		int			group = field[8 + 2 * i] << 8 | field[9 + 2 * i];
 
-		for (int unit = 1000; unit > 0; unit /= 10)
-		{
-			int			digit = group / unit % 10;
-
-			if (ndigits > 0 || digit != 0)
-				digits[ndigits++] = '0' + digit;
-			else
-				point--;		/* a leading zero */
-		}
+		digits[ndigits++] = '0' + group / 1000;
+		digits[ndigits++] = '0' + group / 100 % 10;
+		digits[ndigits++] = '0' + group / 10 % 10;
+		digits[ndigits++] = '0' + group % 10;
 	}
+	for (; ndigits > 0 && *digits == '0'; digits++, ndigits--)
+		point--;
 	while (ndigits > 0 && digits[ndigits - 1] == '0')
 		ndigits--;
 
@@ -376,22 +443,22 @@ write_number(Numeric number, StringInfo out)
 
 		if (ndigits <= point && point <= MAX_PLAIN_DIGITS)
 		{
-			appendBinaryStringInfo(out, digits, ndigits);
+			append_bytes(out, digits, ndigits);
 			for (int i = ndigits; i < point; i++)
 				appendStringInfoChar(out, '0');
 		}
 		else if (0 < point && point <= MAX_PLAIN_DIGITS)
 		{
-			appendBinaryStringInfo(out, digits, point);
+			append_bytes(out, digits, point);
 			appendStringInfoChar(out, '.');
-			appendBinaryStringInfo(out, digits + point, ndigits - point);
+			append_bytes(out, digits + point, ndigits - point);
 		}
 		else if (-6 < point && point <= 0)
 		{
-			appendBinaryStringInfo(out, "0.", 2);
+			append_bytes(out, "0.", 2);
 			for (int i = point; i < 0; i++)
 				appendStringInfoChar(out, '0');
-			appendBinaryStringInfo(out, digits, ndigits);
+			append_bytes(out, digits, ndigits);
 		}
 		else
 		{
@@ -399,11 +466,11 @@ write_number(Numeric number, StringInfo out)
 			if (ndigits > 1)
 			{
 				appendStringInfoChar(out, '.');
-				appendBinaryStringInfo(out, digits + 1, ndigits - 1);
+				append_bytes(out, digits + 1, ndigits - 1);
 			}
 			appendStringInfo(out, "e%+d", point - 1);
 		}
 	}
-	pfree(digits);
+	pfree(start);
 	pfree(sent);
 }
