@@ -38,7 +38,7 @@ my $acquire = q{fencing_acquire('todo/' || t.id, gen_random_uuid(), '1 hour') a 
 my $ordered = 'FROM (SELECT id FROM todo WHERE NOT done ORDER BY priority, id';
 my $right = "SELECT t.id, a.token $ordered LIMIT 100) t CROSS JOIN LATERAL $acquire LIMIT 10";
 my @right = (
-	[ 'as in README', $right ],
+	[ 'as it stands', $right ],
 	[ 'without a limit within', $right =~ s/ LIMIT 100//r ],
 	[ 'in a CTE that is joined', "WITH c AS ($right) SELECT t.id FROM c JOIN todo t USING (id) ORDER BY t.priority DESC" ],
 	[ 'in a subquery that is sorted and filtered', "SELECT id FROM ($right) c WHERE token IS NOT NULL ORDER BY id DESC" ],
