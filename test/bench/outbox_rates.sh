@@ -230,7 +230,7 @@ report()
 					failed=1
 				fi
 			fi
-			printf '%-42s %9.0f %9.0f %9.0f %9.2f %9.2f  %s\n' "$crowd: $name" "$(median <"$folder/$part.outbox.$crowd")" "$(median <"$folder/$part.queue.$crowd")" \
+			printf '%-42s %9.0f %9.0f %9.0f %9.3f %9.3f  %s\n' "$crowd: $name" "$(median <"$folder/$part.outbox.$crowd")" "$(median <"$folder/$part.queue.$crowd")" \
 				"$(median <"$folder/$part.jobs.$crowd")" "$to_queue" "$to_jobs" "$verdict"
 		done
 	done
