@@ -135,6 +135,8 @@ while (time < $end)
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL writer%' ORDER BY random() LIMIT 1");
 	for my $writer (@running)
 	{
+		# that it has ended is known only when its output has
+		$writer->{handle}->pump_nb;
 		next if $writer->{handle}->pumpable;
 		$writer->{handle}->finish;
 		$writer = start($writer->{sql});
