@@ -163,15 +163,15 @@ fill()
 # taken, so that no batch is small.
 measure()
 {
-	local variant=$1 clients=$2 out=$3 per_client done
+	local variant=$1 clients=$2 out=$3 per_client finished
 
 	per_client=$((items / batch / clients))
 	fill $((items * 5 / 4 + 1000))
 	pgbench -n -r -M prepared -c "$clients" -j "$clients" -t "$per_client" -f "$folder/$variant.sql" >"$folder/out" 2>"$folder/err" ||
 		{ cat "$folder/err" >&2; exit 1; }
-	done=$(run -c 'SELECT count(DISTINCT id) FROM bench_claim.effect')
-	[ "$done" = "$(run -c 'SELECT count(*) FROM bench_claim.effect')" ] || { echo "$variant: something was done twice" >&2; exit 1; }
-	awk -v done="$done" -v n=$((per_client * clients)) '/^tps = / { print done * $3 / n }' "$folder/out" >>"$folder/$variant.$out"
+	finished=$(run -c 'SELECT count(DISTINCT id) FROM bench_claim.effect')
+	[ "$finished" = "$(run -c 'SELECT count(*) FROM bench_claim.effect')" ] || { echo "$variant: something was done twice" >&2; exit 1; }
+	awk -v done="$finished" -v n=$((per_client * clients)) '/^tps = / { print done * $3 / n }' "$folder/out" >>"$folder/$variant.$out"
 	awk -v n=$((batch * clients)) '/WITH c AS/ { for (i = 1; $i !~ /^[0-9.]+$/; i++); print n / $i * 1000; exit }' "$folder/out" >>"$folder/claim_$variant.$out"
 }
 

@@ -85,7 +85,7 @@ prepare()
 # One event for so many consumers.
 emit_script()
 {
-	local message="jsonb_build_object('customer', :a::int, 'items', '[{\"sku\": \"4711\", \"count\": 3, \"price\": 12.50}, {\"sku\": \"4712\", \"count\": 1, \"price\": 7.25}]'::jsonb, 'currency', 'EUR')" i separator=WITH
+	local message="jsonb_build_object('customer', :a::int, 'items', '[{\"sku\": \"4711\", \"count\": 3, \"price\": 12.50}, {\"sku\": \"4712\", \"count\": 1, \"price\": 7.25}]'::jsonb, 'currency', 'EUR')" i
 
 	echo '\set a random(1, 1000)'
 	case $1 in

@@ -34,7 +34,7 @@ jobs=${2:-20000}
 retention=${3:-7}
 quarter=$((jobs / 4))
 recurring=$((quarter / 25))
-calls=$(((1440 / 4 * jobs + 999999) / 1000000))
+calls=$(((360 * jobs + 999999) / 1000000))
 tables=(fences leases receipts)
 settled=$((retention + 3))
 folder=
@@ -202,7 +202,7 @@ verdict()
 
 main()
 {
-	local day part working purging vacuums worked=0 i
+	local day quarters working purging vacuums worked=0 i
 
 	[ "$days" -ge $((settled + 5)) ] || die "needs at least $((settled + 5)) days for a retention of $retention"
 	[ "$quarter" -ge 1000 ] || die 'needs at least 4,000 jobs a day'
@@ -214,7 +214,7 @@ main()
 	printf '%3s  %9s %9s  %9s %9s  %9s %9s  %7s  %7s %7s %8s\n' day fences kB leases kB receipts kB 'days old' 'work s' 'purge s' vacuums
 	for ((day = 1; day <= days; day++)); do
 		working=0 purging=0 vacuums=0
-		for part in 1 2 3 4; do
+		for ((quarters = 0; quarters < 4; quarters++)); do
 			set_clock
 			timed working work "$worked"
 			worked=$((worked + 1))
