@@ -56,6 +56,9 @@
  */
 #define KEY_LOCK_CLASS		0xFE
 
+/* enough for all keys but the longest ones */
+#define KEPT_NAME			256
+
 /* one transaction may keep locks in this part of the lock table */
 #define LOCK_TABLE_FRACTION	4
 #define MIN_KEPT			64
@@ -74,6 +77,7 @@ static void row_tag(LOCKTAG *tag, Relation rel, int nkeys, const Datum *keys);
 static void wait_for_end(TransactionId xid);
 static void append_text(StringInfo name, const text *value);
 static void make_tag(LOCKTAG *tag, const StringInfo name);
+static void hash_name(LOCKTAG *tag, const StringInfo name);
 static void count_kept(void);
 static void forget_kept(XactEvent event, void *arg);
 static void merge_kept(SubXactEvent event, SubTransactionId id, SubTransactionId parent,
@@ -125,7 +129,8 @@ key_lock_release(Relation rel, int nkeys, const Datum *keys)
 
 /*
  * Makes a row under its lock: make is called with a snapshot newer than the
- * lock, and returns whether it has inserted the row.  STORE_MOVED: it has
+ * lock (see also store_is_unchanged()), and returns whether it has inserted
+ * the row.  STORE_MOVED: it has
  * not, because somebody else had been faster.  STORE_BUSY: without wait,
  * somebody is just making it.
  */
@@ -138,7 +143,7 @@ key_lock_make(Relation rel, int nkeys, const Datum *keys, bool wait, StoreLook m
 	if (!key_lock_absent(rel, nkeys, keys, wait))
 		return STORE_BUSY;
 	snapshot = store_fresh_snapshot();
-	made = make(arg, snapshot);
+	made = store_under_lock(make, arg, snapshot);
 	UnregisterSnapshot(snapshot);
 	key_lock_release(rel, nkeys, keys);
 	return made ? STORE_LOCKED : STORE_MOVED;
@@ -273,9 +278,33 @@ append_text(StringInfo name, const text *value)
 	appendBinaryStringInfo(name, VARDATA_ANY(value), length);
 }
 
-/* A keyed hash of the name. */
+/*
+ * A keyed hash of the name.  The last one is kept: who gives a lock back has
+ * just taken it.
+ */
 static void
 make_tag(LOCKTAG *tag, const StringInfo name)
+{
+	static char last_name[KEPT_NAME];
+	static int	last_length = -1;
+	static LOCKTAG last_tag;
+
+	if (name->len == last_length && memcmp(name->data, last_name, last_length) == 0)
+	{
+		*tag = last_tag;
+		return;
+	}
+	hash_name(tag, name);
+	if (name->len > KEPT_NAME)
+		return;
+	last_length = name->len;
+	memcpy(last_name, name->data, name->len);
+	last_tag = *tag;
+}
+
+/* Raises 53200. */
+static void
+hash_name(LOCKTAG *tag, const StringInfo name)
 {
 	pg_hmac_ctx *hmac = pg_hmac_create(PG_SHA256);
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];

@@ -357,7 +357,8 @@ acquire_new(void *arg, Snapshot snapshot)
 {
 	Job		   *job = (Job *) arg;
 
-	job_look(job, snapshot);
+	if (!store_is_unchanged())
+		job_look(job, snapshot);
 	if (job->fence.found)
 		return false;
 

@@ -145,6 +145,21 @@ store_is_unchanged(void)
 }
 
 /*
+ * Calls make under the lock for making a row.  Nobody is left who may have made
+ * it: key_lock_absent() has looked at those in progress, and the others count.
+ */
+bool
+store_under_lock(StoreLook make, void *arg, Snapshot snapshot)
+{
+	bool		made;
+
+	unchanged = ended_at_look != 0 && count_ended() == ended_at_look;
+	made = make(arg, snapshot);
+	unchanged = false;
+	return made;
+}
+
+/*
  * How many transactions that wrote something have ended; 0: unknown, as for
  * those who see by the snapshot of their transaction.
  */

@@ -304,6 +304,7 @@ typedef bool (*StoreLook) (void *arg, Snapshot snapshot);
 extern Snapshot store_fresh_snapshot(void);
 extern void store_until_decided(StoreLook look, void *arg);
 extern bool store_is_unchanged(void);
+extern bool store_under_lock(StoreLook make, void *arg, Snapshot snapshot);
 extern void store_begin_write(const char *function);
 extern HeapTuple store_find(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
 extern HeapTuple store_select(Relation rel, int nkeys, const Datum *keys, Snapshot snapshot);
