@@ -1,74 +1,206 @@
-# The examples of README.md, docs/tags.md and docs/clients.md, as they stand there,
-# one after the other.  Nothing is prepared for them: a newcomer has nothing but
-# what the page shows.  An answer that a page of docs/ shows is the answer.
+# The examples of README.md and of each page of docs/, as they stand there, one after
+# the other, and what the page says that they answered.  Each page has a database of
+# its own, and nothing else is prepared: a newcomer has nothing but the page.
+#
+# ```sql    goes to one psql session per page.  Without a block of answers it must
+#           end without an error or a warning.  One with parameters of a client ($1
+#           outside a quoted statement) is prepared, not executed; pg_cron's are in
+#           038_pg_cron.pl.
+# ```bash   is run with PGHOST etc. set to the page's database.
+# ```text   after one of these is all that it prints, errors too.  Times, UUIDs and
+#           the width of columns are not compared, nor what "…" stands for; a number
+#           of rows is left out.
+# ```sh     and everything else is for reading.
+#
+# In SQL, "--  one | two" is the last row of what stands before it.
 
 use strict;
 use warnings;
+use utf8;
 
+use Encode qw(decode_utf8 encode_utf8);
+use File::Basename qw(basename);
 use FindBin qw($RealBin);
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $readme = slurp_file("$RealBin/../../README.md");
-my @examples = $readme =~ /^```sql\n(.*?)^```$/msg;
+binmode $_, ':utf8' foreach Test::More->builder->output, Test::More->builder->failure_output;
 
+my $root = "$RealBin/../..";
+my $folder = PostgreSQL::Test::Utils::tempdir();
 my $node = PostgreSQL::Test::Cluster->new('readme');
-$node->init(extra => [ '--encoding=UTF8', '--locale=C' ]);
+$node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->start;
 
-my $for_reading = 0;
-my $out = '';
-foreach my $example (@examples)
-{
-	# 038 is with pg_cron
-	next if $example =~ /\bcron\.schedule\b/;
+my $uuid = qr/\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/;
+my $time = qr/\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?[+-]\d\d\b/;
 
-	# parameters of the client; those of a quoted statement are not his
-	if ($example =~ s/\$\$.*?\$\$//gsr =~ /\$\d/)
+# The code blocks of a page: kind, text, and the answers that follow, if any do.
+sub blocks_of
+{
+	my ($page) = @_;
+	my @blocks;
+
+	while ($page =~ /^```(\w*)\n(.*?)^```\n(\s*)/msg)
 	{
-		$for_reading++;
-		next;
+		my ($kind, $text) = ($1, $2);
+		if ($kind eq 'text' && @blocks && $blocks[-1]{end} == $-[0])
+		{
+			$blocks[-1]{answers} = $text;
+		}
+		elsif ($kind eq 'sql' || $kind eq 'bash')
+		{
+			push @blocks, { kind => $kind, text => $text, end => $+[0] };
+		}
 	}
-	my ($ret, $stdout, $stderr) = $node->psql('postgres', $example, on_error_die => 0);
-	is($ret, 0, (split /\n/, $example)[0]);
-	unlike($stderr, qr/ERROR|WARNING/, 'without an error or a warning') or diag $stderr;
-	$out .= "$stdout\n";
+	return @blocks;
 }
-is($for_reading, 2, 'all others were executed');
-like($out, qr/^acquired\|1\|29700\|$/m, 'the lease is acquired');
-like($out, qr/^committed\|\{"rows": 2\}\|/m, 'the report is committed');
-like($out, qr/^committed\|\{"id": 1\}$/m, 'the payment is committed');
-like($out, qr/^current\|[0-9a-f-]{36}\|created\|\{"total": 12\.50\}$/m, 'the event is read');
-like($out, qr/^committed\|1\ncommitted\|2\|2\ncommitted\|3$/m, 'the rollback is version 3');
-is($node->safe_psql('postgres', 'SELECT * FROM shop_config'), 'shop-1|3|{"tea": 3.00}', 'the shop has it');
 
-# Each piece up to an answer, "--  one | two".
-foreach my $page ('tags', 'clients')
+sub is_for_reading
 {
-	$node->safe_psql('postgres', "CREATE DATABASE $page");
-	$node->safe_psql($page, 'CREATE EXTENSION fencing CASCADE');
-	foreach my $example (slurp_file("$RealBin/../../docs/$page.md") =~ /^```sql\n(.*?)^```$/msg)
+	my ($sql) = @_;
+	return $sql =~ s/\$(\w*)\$.*?\$\1\$//gsr =~ /\$\d/;
+}
+
+# What differs from run to run, and from one width to another, is no difference.
+sub plain
+{
+	my ($text) = @_;
+
+	# neither is the answer of a function that has none
+	$text =~ s/^ +(?:fencing_\w+|pg_sleep) *\n-+\n *\n//mg;
+	my @lines = grep { /\S/ && !/^\(\d+ rows?\)$/ } split /\n/, $text =~ s/$time/(time)/gr =~ s/$uuid/(uuid)/gr;
+
+	return map { s/\s+/ /gr =~ s/-{2,}/--/gr =~ s/^ | $//gr } @lines;
+}
+
+sub is_answered
+{
+	my ($got, $expected, $name) = @_;
+	my @got = plain($got);
+	my $pattern = join '\n', map { join '.*', map { quotemeta } split /…/, $_, -1 } plain($expected);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like(join("\n", @got), qr/^$pattern$/, $name);
+	return;
+}
+
+# A session that lasts as long as the page, as the reader's does.  Errors come
+# where they belong, because psql does not keep back what it has printed.
+sub open_page
+{
+	my ($database) = @_;
+	my ($in, $out) = ('', '');
+	my $psql = IPC::Run::start(
+		[ 'stdbuf', '-o0', 'psql', '-X', '-q', '-d', $node->connstr($database) ],
+		'<', \$in, '>&', \$out, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+
+	return sub {
+		my ($sql) = @_;
+		return $psql->finish if !defined $sql;
+		$out = '';
+		$in .= encode_utf8("$sql\n\\echo end of block\n");
+		$psql->pump while $out !~ /^end of block$/m;
+		return decode_utf8($out =~ s/^end of block\n//mr);
+	};
+}
+
+# Piece by piece, up to each "--  one | two".
+sub run_sql
+{
+	my ($send, $block, $name) = @_;
+	my ($sql, $all) = ('', '');
+
+	foreach my $line (split /^/, $block->{text})
 	{
 		my $sql = '';
 		foreach my $line (split /^/, $example)
 		{
-			if ($line =~ /^--  (.*)$/)
-			{
-				my $answer = $1;
-				my @got = split /\n/, $node->safe_psql($page, $sql);
-				is($got[-1] =~ s/\|/ | /gr, $answer, "docs/$page.md: $answer");
-				$sql = '';
-			}
-			else
-			{
-				$sql .= $line;
-			}
+			my $out = $send->("\\a\\t\n$sql");
+			is((split /\n/, $out)[-1] =~ s/\|/ | /gr, $1, "$name: $1");
+			$send->('\a\t');
+			$sql = '';
+		}
+		else
+		{
+			$sql .= $line;
 		}
 		$node->safe_psql($page, $sql) if $sql =~ /\S/;
 	}
+	$all = $send->($sql) if $sql =~ /\S/;
+	return $all;
 }
-is($node->safe_psql('tags', "SELECT * FROM fencing_tag_check('city')"), '', 'the tags are consistent');
-is($node->safe_psql('tags', "SELECT count(*) FROM fencing_outbox_read('notifier', 1)"), 5, 'the events are there');
 
+sub run_bash
+{
+	my ($database, $text) = @_;
+	my $out = '';
+
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	local $ENV{PGDATABASE} = $database;
+	IPC::Run::run([ 'bash', '-c', "cd '$folder' && " . encode_utf8($text) ], '<', \undef, '>&', \$out);
+	return decode_utf8($out);
+}
+
+sub check_page
+{
+	my ($file) = @_;
+	my $page = basename($file, '.md');
+	my $database = "page_\L$page";
+	my $number = 0;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $database");
+	$node->safe_psql($database, 'CREATE EXTENSION fencing CASCADE') if $page ne 'README';
+	my $send = open_page($database);
+	foreach my $block (blocks_of(decode_utf8(slurp_file($file))))
+	{
+		my ($first) = $block->{text} =~ /^(.*)$/m;
+		my $name = sprintf '%s %d: %s', $page, ++$number, substr($first, 0, 60);
+		my $out;
+
+		next if $block->{text} =~ /\bcron\.schedule\b/;
+		if ($block->{kind} eq 'bash')
+		{
+			$out = run_bash($database, $block->{text});
+		}
+		elsif (is_for_reading($block->{text}))
+		{
+			$out = $send->("PREPARE for_reading AS $block->{text}; DEALLOCATE for_reading;");
+			unlike($out, qr/ERROR/, "$name: it would run") or diag $out;
+			next;
+		}
+		else
+		{
+			$out = run_sql($send, $block, $name);
+		}
+		if (defined $block->{answers})
+		{
+			is_answered($out, $block->{answers}, $name);
+		}
+		else
+		{
+			unlike($out, qr/ERROR|WARNING/, "$name: without an error or a warning") or diag $out;
+		}
+	}
+	$send->();
+	is($node->safe_psql($database, $_), '', "$page: the tags are consistent")
+	  foreach map { "SELECT * FROM fencing_tag_check('$_')" } split /\n/,
+	  $node->safe_psql($database, 'SELECT DISTINCT vocabulary FROM fencing.tags');
+
+	# The next page has a server without strangers.
+	$node->safe_psql('postgres', "DROP DATABASE $database");
+	$node->safe_psql('postgres', "DROP ROLE $_")
+	  foreach split /\n/, $node->safe_psql('postgres', q{SELECT quote_ident(rolname) FROM pg_roles WHERE oid >= 16384});
+	return $number;
+}
+
+my $examples = 0;
+my %pages = map { basename($_, '.md') => $_ } "$root/README.md", glob("$root/docs/*.md");
+$examples += check_page($pages{$_}) foreach sort keys %pages;
+cmp_ok($examples, '>', 100, 'the pages have examples');
+
+$node->stop;
 done_testing();
