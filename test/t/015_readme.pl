@@ -32,6 +32,8 @@ my $root = "$RealBin/../..";
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $node = PostgreSQL::Test::Cluster->new('readme');
 $node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
+# for the publication in docs/outbox.md
+$node->append_conf('postgresql.conf', "wal_level = logical\n");
 $node->start;
 
 my $uuid = qr/\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/;
