@@ -1,4 +1,4 @@
-# The schedules of README.md with the real pg_cron, in both ways in which it runs
+# The schedules of docs/administration.md with the real pg_cron, in both ways in which it runs
 # jobs, and what becomes of a job whose role may not purge.
 
 use strict;
@@ -29,10 +29,10 @@ SELECT fencing_grant('other', 'client')});
 my $seconds = answer($node, q{SELECT (regexp_match(extversion, '^\d+\.\d+'))[1]::numeric >= 1.5 FROM pg_extension WHERE extname = 'pg_cron'}) eq 't';
 my $now = $seconds ? '1 seconds' : '@reboot';
 
-# As they stand in README.md, however many there are.
-my $readme = slurp_file("$FindBin::RealBin/../../README.md");
-my @documented = $readme =~ /(SELECT\s+cron\.schedule\([^`]*?\$\$[^`]*?\$\$\s*\))/g;
-cmp_ok(scalar @documented, '>', 0, 'README.md has schedules');
+# As they stand in docs/administration.md, however many there are.
+my $page = slurp_file("$FindBin::RealBin/../../docs/administration.md");
+my @documented = $page =~ /(SELECT\s+cron\.schedule\([^`]*?\$\$[^`]*?\$\$\s*\))/g;
+cmp_ok(scalar @documented, '>', 0, 'docs/administration.md has schedules');
 foreach my $statement (@documented)
 {
 	# The full minute may come at any time: they are not run.
