@@ -1,5 +1,5 @@
 --
--- (f(…)).* calls a function once per column of its result: README says to write
+-- (f(…)).* calls a function once per column of its result: docs/reference.md says to write
 -- SELECT … FROM f(…).  What happens where somebody does it all the same.
 --
 CREATE SCHEMA regress_fencing_columns;

@@ -33,7 +33,7 @@ CALL pg_temp.install('public', 'GRANT CREATE ON SCHEMA public TO PUBLIC');
 CALL pg_temp.install('regress_overload', 'GRANT ALL ON SCHEMA regress_overload TO regress_overload_stranger, "regress_overload Owner"');
 CALL pg_temp.install('regress_overload Q', 'GRANT CREATE ON SCHEMA "regress_overload Q" TO PUBLIC, regress_overload_stranger');
 
--- What it warns of: calls as README has them find the stranger's.
+-- What it warns of: calls as the pages have them find the stranger's.
 BEGIN;
 SET LOCAL client_min_messages = error;
 DROP EXTENSION fencing CASCADE;

@@ -16,17 +16,13 @@
 
 use strict;
 use warnings;
-use utf8;
 
-use Encode qw(decode_utf8 encode_utf8);
 use File::Basename qw(basename);
 use FindBin qw($RealBin);
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-
-binmode $_, ':utf8' foreach Test::More->builder->output, Test::More->builder->failure_output;
 
 my $root = "$RealBin/../..";
 my $folder = PostgreSQL::Test::Utils::tempdir();
@@ -103,9 +99,9 @@ sub open_page
 		my ($sql) = @_;
 		return $psql->finish if !defined $sql;
 		$out = '';
-		$in .= encode_utf8("$sql\n\\echo end of block\n");
+		$in .= "$sql\n\\echo end of block\n";
 		$psql->pump while $out !~ /^end of block$/m;
-		return decode_utf8($out =~ s/^end of block\n//mr);
+		return $out =~ s/^end of block\n//mr;
 	};
 }
 
@@ -120,8 +116,9 @@ sub run_sql
 		my $sql = '';
 		foreach my $line (split /^/, $example)
 		{
-			my $out = $send->("\\a\\t\n$sql");
-			is((split /\n/, $out)[-1] =~ s/\|/ | /gr, $1, "$name: $1");
+			my $answer = $1;
+			my @rows = split /\n/, $send->("\\a\\t\n$sql");
+			is($rows[-1] =~ s/\|/ | /gr, $answer, "$name: $answer");
 			$send->('\a\t');
 			$sql = '';
 		}
@@ -143,8 +140,8 @@ sub run_bash
 	local $ENV{PGHOST} = $node->host;
 	local $ENV{PGPORT} = $node->port;
 	local $ENV{PGDATABASE} = $database;
-	IPC::Run::run([ 'bash', '-c', "cd '$folder' && " . encode_utf8($text) ], '<', \undef, '>&', \$out);
-	return decode_utf8($out);
+	IPC::Run::run([ 'bash', '-c', "cd '$folder' && " . $text ], '<', \undef, '>&', \$out);
+	return $out;
 }
 
 sub check_page
@@ -157,7 +154,7 @@ sub check_page
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION fencing CASCADE') if $page ne 'README';
 	my $send = open_page($database);
-	foreach my $block (blocks_of(decode_utf8(slurp_file($file))))
+	foreach my $block (blocks_of(slurp_file($file)))
 	{
 		my ($first) = $block->{text} =~ /^(.*)$/m;
 		my $name = sprintf '%s %d: %s', $page, ++$number, substr($first, 0, 60);
