@@ -59,6 +59,7 @@ sub blocks_of
 sub is_for_reading
 {
 	my ($sql) = @_;
+	return 0 if $sql =~ /^PREPARE /;
 	return $sql =~ s/\$(\w*)\$.*?\$\1\$//gsr =~ /\$\d/;
 }
 
