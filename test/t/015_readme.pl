@@ -101,7 +101,7 @@ sub open_page
 		return $psql->finish if !defined $sql;
 		$out = '';
 		$in .= "$sql\n\\echo end of block\n";
-		$psql->pump while $out !~ /^end of block$/m;
+		$psql->pump while $out !~ /^end of block\n/m;
 		return $out =~ s/^end of block\n//mr;
 	};
 }
