@@ -114,8 +114,7 @@ sub run_sql
 
 	foreach my $line (split /^/, $block->{text})
 	{
-		my $sql = '';
-		foreach my $line (split /^/, $example)
+		if ($line =~ /^--  (.*)$/)
 		{
 			my $answer = $1;
 			my @rows = split /\n/, $send->("\\a\\t\n$sql");
@@ -127,7 +126,6 @@ sub run_sql
 		{
 			$sql .= $line;
 		}
-		$node->safe_psql($page, $sql) if $sql =~ /\S/;
 	}
 	$all = $send->($sql) if $sql =~ /\S/;
 	return $all;

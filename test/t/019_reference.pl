@@ -31,7 +31,7 @@ $row{$1} = $2 while $page =~ /^\| `((?:fencing\.|fencing_)\w+)(\(.*?)` \|/mg;
 sub plain
 {
 	my ($text) = @_;
-	return $text =~ s/'00:00:30'::interval/'30 seconds'/gr =~ s/::(?:text|interval|jsonb|bigint|name)\b//gr
+	return $text =~ s/'00:00:30'::interval/'30 seconds'/gr =~ s/::(?:text|interval|jsonb|bigint|name|integer)\b//gr
 	  =~ s/timestamp with time zone/timestamptz/gr;
 }
 
@@ -39,7 +39,10 @@ sub plain
 my %is_function;
 foreach my $line (split /\n/, $node->safe_psql('postgres', q{
 SELECT CASE WHEN n.nspname = 'fencing' THEN 'fencing.' ELSE '' END || p.proname, pg_get_function_arguments(p.oid),
-	pg_get_function_result(p.oid)
+	-- the columns of a row of a named type
+	coalesce((SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
+		FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 WHERE t.oid = p.prorettype),
+		pg_get_function_result(p.oid))
 FROM pg_proc p
 JOIN pg_depend d ON (d.classid, d.objid, d.deptype) = ('pg_proc'::regclass, p.oid, 'e')
 JOIN pg_extension e ON (d.refclassid, d.refobjid) = ('pg_extension'::regclass, e.oid)
