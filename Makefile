@@ -5,6 +5,8 @@
 #   make test                 all suites on a private server; needs nothing installed
 #   make test SUITE=regress   one of them: regress, isolation or tap
 #   make stress MINUTES=30    the nemesis run, as long as you like
+#   make bench                what it costs, against what it replaces; draws docs/*.svg
+#   make bench ROUNDS=9 SECONDS=2 JOBS="1000 100000 1000000"   as long as you like
 #   make demo                 the story of two workers, on a private server
 
 # Where this file is: elsewhere in a VPATH build (make -f /path/Makefile).
@@ -47,7 +49,7 @@ TAP_TESTS := $(if $(PROVE_TESTS),1)
 PG_CONFIG ?= pg_config
 
 # These two bring their own build, and must work where there is no pg_config yet.
-own_build = test demo stress
+own_build = test demo stress bench
 ifneq ($(filter-out $(own_build),$(or $(MAKECMDGOALS),all)),)
 
 # Debian's client package brings pgxs.mk, so it is the headers that tell.
@@ -93,3 +95,9 @@ demo:
 MINUTES ?= 30
 stress:
 	@$(source)/test/stress/run $(MINUTES)
+
+ROUNDS ?= 9
+SECONDS ?= 2
+JOBS ?= 1000 100000 1000000
+bench:
+	@$(source)/test/bench/all.sh $(ROUNDS) $(SECONDS) $(JOBS)

@@ -229,7 +229,9 @@ main()
 	local -a calls
 	local name baseline rest failed=0
 
-	command -v valgrind >/dev/null || die "there is no valgrind"
+	if ! command -v valgrind >/dev/null || [ ! -e /usr/include/valgrind/callgrind.h ]; then
+		die "there is no valgrind; please install the package valgrind"
+	fi
 	[ -n "$(chosen "$@")" ] || die "there is no row $*; there are $(rows | cut -d ' ' -f 1 | sort -u | xargs)"
 	folder=$(mktemp -d "${TMPDIR:-/tmp}/bench.XXXXXX")
 	trap clean_up EXIT

@@ -21,7 +21,7 @@ die()
 script()
 {
 	awk -v name="$1" -v more="${2:-}" '
-		/^-- [a-z0-9_]+: / { if (!heads++) common = 0; mine = $2 == name ":" ; found += mine }
+		/^-- [a-z0-9_]+: / { heads++; mine = $2 == name ":" ; found += mine }
 		/^\\set/ && !heads { print }
 		mine && !begun++ { print more }
 		mine && !/^--/ { print }
@@ -60,7 +60,7 @@ check_answers()
 
 run()
 {
-	psql -XqAt -v ON_ERROR_STOP=1 -v jobs="$jobs" "$@"
+	psql -XqAt -v ON_ERROR_STOP=1 -v jobs="$jobs" -v owner="$owner_a" "$@"
 }
 
 # A server in $folder/data: $1 lines for its configuration.
@@ -84,12 +84,34 @@ stop_server()
 	[ ! -e "$folder/data/postmaster.pid" ] || pg_ctl -w -s -D "$folder/data" -m fast stop
 }
 
-# Tables, functions and $1 events to be read.
+# Tables, functions, jobs, and $1 events to be read.
 make_baselines()
 {
 	run -f "$bench/baselines.sql" >/dev/null
-	[ -z "${1:-}" ] || run -c "CALL bench.prepare_events($1)" >/dev/null
+	[ "$1" -eq 0 ] || run -c "CALL bench.prepare_events($1)" >/dev/null
 	content_digest=$(run -c "SELECT fencing_digest('{\"theme\": \"dark\", \"limit\": 25}')")
 	plain_digest=$(run -c "SELECT digest('{\"theme\": \"dark\", \"limit\": 25}'::jsonb::text, 'sha256')")
 	run -c 'VACUUM ANALYZE' -c CHECKPOINT
+}
+
+median()
+{
+	sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
+
+# A plot into docs/, from the commands of gnuplot on standard input.
+draw()
+{
+	local file=$bench/../../docs/$1.svg
+
+	{
+		cat <<-EOT
+			set terminal svg size 800,480 font 'sans-serif,13' background 'white'
+			set output '$file'
+			set grid
+			set key outside right
+		EOT
+		cat
+	} | gnuplot
+	echo "drawn: docs/$1.svg"
 }
