@@ -22,7 +22,7 @@ DATA = fencing--$(EXTVERSION).sql
 MODULE_big = fencing
 OBJS = \
 	src/fencing.o src/args.o src/notify.o \
-	src/store.o src/store_table.o src/key_lock.o src/owner_query.o src/durable.o \
+	src/store.o src/store_shape.o src/store_table.o src/key_lock.o src/owner_query.o src/durable.o \
 	src/gate.o src/gate_call.o src/statement.o src/canonical.o src/digest.o \
 	src/epoch.o src/job.o src/job_forget.o src/lease.o src/commit.o \
 	src/once.o src/once_operation.o src/once_authorize.o src/once_schema.o \

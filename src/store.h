@@ -281,6 +281,32 @@ typedef enum StoreTable
 #define Anum_grants_access			2
 #define Natts_grants				2
 
+/*
+ * store_shape.c: the tables and their columns
+ */
+typedef struct StoreColumn
+{
+	const char *name;
+	Oid			type;
+	Oid			collation;
+	bool		not_null;
+} StoreColumn;
+
+typedef struct StoreShape
+{
+	const char *name;
+	const StoreColumn *columns;
+	int			ncolumns;
+	int			nkeys;			/* the primary key is the first columns */
+	bool		by_queries;		/* the executor writes it, and knows any index */
+	bool		immutable;		/* has the trigger of that name */
+} StoreShape;
+
+extern const StoreShape store_shapes[];
+
+/*
+ * store_table.c: opens a table that is as it was made
+ */
 extern Oid	store_table_oid(StoreTable table);
 extern Relation store_table_open(StoreTable table, LOCKMODE lockmode);
 extern void store_table_verify_plan(SPIPlanPtr plan);
