@@ -335,7 +335,7 @@ observe(TargetCall *call)
 	return seen;
 }
 
-/* The table in README; the first line that fits. */
+/* The table in docs/publishing.md; the first line that fits. */
 static FencingOutcome
 judge_observation(const Observation *seen)
 {
