@@ -13,7 +13,6 @@ use Test::More;
 my $root = realpath("$FindBin::RealBin/../..");
 my %anchors;
 
-
 # Without code, in which # is a comment and [ ] an array.
 sub prose
 {
