@@ -106,10 +106,10 @@ draw()
 
 	{
 		cat <<-EOT
-			set terminal svg size 800,480 font 'sans-serif,13' background 'white'
+			set terminal svg size 720,520 font 'sans-serif,13' background 'white'
 			set output '$file'
 			set grid
-			set key outside right
+			set key below
 		EOT
 		cat
 	} | gnuplot

@@ -179,6 +179,7 @@ plot()
 		set xlabel 'clients'
 		set ylabel 'calls per second'
 		set logscale x 2
+		set xrange [${clients[0]} * 0.9 : ${clients[-1]} * 1.1]
 		set xtics ($(IFS=,; echo "${clients[*]}"))
 		set yrange [0:*]
 		plot $(IFS=,; echo "${lines[*]}")

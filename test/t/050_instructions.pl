@@ -21,7 +21,7 @@ plan skip_all => 'a server with assertions costs more' if `pg_config --configure
 # no server of its own, but inside test/run or as "make installcheck"
 local $ENV{FENCING_WORK} = $ENV{FENCING_WORK} // $PostgreSQL::Test::Utils::tmp_check;
 local $ENV{TMPDIR} = $ENV{TMPDIR} // '/tmp';
-local $ENV{CALLS} = 50;
+local $ENV{CALLS} = 100;
 
 sub figures
 {
