@@ -103,7 +103,8 @@ parts()
 clean_up()
 {
 	stop_server || true
-	[ -n "${KEEP:-}" ] || rm -rf "$folder"
+	# a process may still be writing its profile when the server has stopped
+	[ -n "${KEEP:-}" ] || rm -rf "$folder" 2>/dev/null || { sleep 2; rm -rf "$folder" || true; }
 }
 
 # The whole server, as a backend is its child; it counts nothing until a backend
